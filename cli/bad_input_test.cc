@@ -18,7 +18,7 @@ namespace {
 
 using Args = std::vector<std::string>;
 
-// `meshift ARGS` prints nothing but the one line "meshift: MESSAGE", on stderr.
+// Expects that `meshift ARGS` prints only the line "meshift: MESSAGE", on stderr.
 void ExpectError(const Args& args, int code, const std::string& message,
                  const std::string& in = "") {
   EXPECT_EQ(Meshift(args, in), (Outcome{code, "", "meshift: " + message + "\n"}))
@@ -167,10 +167,10 @@ TEST(BadInput, OtherOptions) {
        "--topology: topology 'nvlink=0': level 'nvlink' has domain size 0; it must be 1 or more "
        "below the last level"},
       {{"--reproducibility", "maybe"},
-       "--reproducibility: 'maybe' is no reproducibility; known are none, replicas, "
+       "--reproducibility: unknown reproducibility 'maybe'; expected none, replicas, "
        "batch-invariant, ordered"},
       {{"--promise", "maybe"},
-       "--promise: 'maybe' is no reproducibility; known are none, replicas, batch-invariant, "
+       "--promise: unknown reproducibility 'maybe'; expected none, replicas, batch-invariant, "
        "ordered"},
       {{"--promise", "none", "--reproducibility", "none"},
        "--promise excludes --reproducibility; --help lists the options"},
@@ -179,14 +179,13 @@ TEST(BadInput, OtherOptions) {
       {{"--reduce-block", "0"},
        "--reduce-block: '0' is not a number in 1..9223372036854775807; --help lists the options"},
       {{"--max-memory", "1 KB"},
-       "--max-memory: '1 KB' is no number of bytes below 2^63, as 4096 or 1.5 GiB"},
-      {{"--buffers", "heap"},
-       "--buffers: 'heap' is no way to hand over buffers; known are two, consumed, one"},
-      {{"--existing-groups", "a;x"}, "--existing-groups: group 'x': 'x' is no dim of mesh a=2"},
+       "--max-memory: '1 KB' is not a number of bytes below 2^63, such as 4096 or 1.5 GiB"},
+      {{"--buffers", "heap"}, "--buffers: unknown buffer mode 'heap'; expected two, consumed, one"},
+      {{"--existing-groups", "a;x"}, "--existing-groups: group 'x': mesh a=2 has no dim 'x'"},
       {{"--existing-groups", "a;"},
-       "--existing-groups: 'a;' has an empty group; groups are as fsdp;ddp,fsdp"},
+       "--existing-groups: 'a;' has an empty group; expected groups such as fsdp;ddp,fsdp"},
       {{"--existing-groups", ""},
-       "--existing-groups: '' has an empty group; groups are as fsdp;ddp,fsdp"},
+       "--existing-groups: '' has an empty group; expected groups such as fsdp;ddp,fsdp"},
       {{"--existing-groups", "a,a"}, "--existing-groups: group 'a,a' has mesh dim a twice"},
       {{"--existing-groups", "1:a"},
        "--existing-groups: group '1:a' is of mesh 1; the plan has 1 mesh(es)"},
@@ -204,8 +203,8 @@ TEST(BadInput, OtherOptions) {
       {{"--expected-uses", "9223372036854775808"},
        "--expected-uses: '9223372036854775808' is not a number in "
        "1..9223372036854775807; --help lists the options"},
-      {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
-      {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
+      {{"--planner", "magic"}, "--planner: unknown planner 'magic'; expected best, per-dim"},
+      {{"--format", "yaml"}, "--format: unknown format 'yaml'; expected text or json"},
       {{"--filter", "*"}, "--filter needs --model"},
       {{"--model", "m.json"}, "--tensor and --model exclude each other"},
       {{"--batch", "-"}, "--mesh and --batch exclude each other"},
@@ -221,7 +220,9 @@ TEST(BadInput, OtherOptions) {
     ExpectError(args, 2, message);
   }
   ExpectError({}, 2, "A subcommand is required; --help lists the options");
-  ExpectError({"fly"}, 2, "\"fly\" is no verb (plan explain run check shards env calibrate dump)");
+  ExpectError(
+      {"fly"}, 2,
+      "unknown command 'fly'; expected plan, explain, run, check, shards, env, calibrate, dump");
   ExpectError({"plan", "--mesh"}, 2, "--mesh: 1 required MESH missing; --help lists the options");
 }
 
@@ -248,7 +249,7 @@ TEST(BadInput, OptionsOfRun) {
       {{"--cases", "5"}, "--cases and --ranks need --conformance"},
       {{"--cross"}, "--cross needs --conformance"},
       {{"--reduction-order", "random"},
-       "--reduction-order: \"random\" is no order (ranks topology adversarial)"},
+       "--reduction-order: unknown order 'random'; expected ranks, topology or adversarial"},
       {{"--repeat", "0"},
        "--repeat: '0' is not a number in 1..1000000000; --help lists the options"},
       {{"--repeat", "9223372036854775807"},
@@ -271,7 +272,7 @@ TEST(BadInput, OptionsOfRun) {
               "--topology and --plan exclude each other");
 }
 
-// What the fixed set does not take is not taken and left alone.
+// --conformance refuses options that it does not use.
 TEST(BadInput, OptionsThatConformanceDoesNotTake) {
   for (const Args& more : std::vector<Args>{{"--mesh", "a=2"},
                                             {"--model", "m.json"},
@@ -410,7 +411,7 @@ TEST(BadInput, PlanFiles) {
   }
 }
 
-// A plan that can be read and is wrong is judged, not refused: exit code 1.
+// A plan that can be read but is wrong gets a verdict, not an error: exit code 1.
 TEST(BadInput, WrongPlans) {
   const std::string wrong = Replace(PlanJson(), "\"all_gather\"", "\"all_to_all\"");
   const Outcome checked = Meshift({"check", "-"}, wrong);
@@ -421,7 +422,7 @@ TEST(BadInput, WrongPlans) {
   EXPECT_EQ(ran.out.find("wrong: step 0: "), 0) << ran;
 }
 
-// What comes in one piece gets to a stderr that processes share in one piece.
+// Counts the writes: a message must reach a shared stderr in one write.
 class CountWrites : public std::stringbuf {
  public:
   int writes() const { return writes_; }

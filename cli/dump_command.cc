@@ -1,7 +1,12 @@
 #include "cli/dump_command.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <iterator>
 #include <ostream>
@@ -12,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/ranges_text.h"
 #include "base/status.h"
+#include "cli/file_set.h"
 #include "cli/text.h"
 #include "comm/record/dump_reader.h"
 #include "comm/record/flight_recorder.h"
@@ -19,7 +25,7 @@
 namespace meshift::cli {
 namespace {
 
-constexpr size_t kMaxBehind = 16;  // ranks that are shown in lines of their own
+constexpr size_t kMaxBehind = 16;  // the late ranks that get a line each
 
 std::string UtcText(int64_t unix_ns) {
   if (unix_ns < 0) return "an unknown time";
@@ -31,7 +37,7 @@ std::string UtcText(int64_t unix_ns) {
                      unix_ns / 1'000'000 % 1000);
 }
 
-// "rank 3", "ranks 0-2,7", of which much is cut.
+// "rank 3", "ranks 0-2,7"; a long list is cut.
 std::string Ranks(absl::Span<const int64_t> ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
                      Clipped(RangesText(ranks), kMaxShown));
@@ -51,7 +57,7 @@ void RenderStuck(const StuckCall& stuck, std::string* out) {
   }
   for (size_t i = 0; i < stuck.behind.size() && i < kMaxBehind; ++i) {
     const StuckCall::Behind& behind = stuck.behind[i];
-    fmt::format_to(to, "  BEHIND: rank {} has not made it, only {} before it", behind.rank,
+    fmt::format_to(to, "  LATE: rank {} has not made this call, only {} before it", behind.rank,
                    CountText(behind.num_calls, "call"));
     if (behind.last_ended_unix_ns >= 0) {
       fmt::format_to(to, ", the last of which ended at {}", UtcText(behind.last_ended_unix_ns));
@@ -61,14 +67,15 @@ void RenderStuck(const StuckCall& stuck, std::string* out) {
   if (stuck.behind.size() > kMaxBehind) {
     std::vector<int64_t> ranks;
     for (size_t i = kMaxBehind; i < stuck.behind.size(); ++i) ranks.push_back(stuck.behind[i].rank);
-    fmt::format_to(to, "  BEHIND: nor has {}\n", Ranks(ranks));
+    fmt::format_to(to, "  LATE: nor has {}\n", Ranks(ranks));
   }
   if (!stuck.missing.empty()) {
-    fmt::format_to(to, "  NO RECORD: {}: stopped, gone, or on a host whose records are elsewhere\n",
+    fmt::format_to(to, "  NO RECORD: {}: stopped, ended, or on a host with another record folder\n",
                    Ranks(stuck.missing));
   }
   if (!stuck.held.empty()) {
-    fmt::format_to(to, "  HELD: {}: made it, and wait{} for earlier work on their own streams\n",
+    fmt::format_to(to,
+                   "  HELD: {}: made the call, and wait{} for earlier work on their own streams\n",
                    Ranks(stuck.held), stuck.held.size() == 1 ? "s" : "");
   }
   if (!stuck.issuing.empty()) {
@@ -88,6 +95,20 @@ void RenderDisagreement(const Disagreement& found, std::string* out) {
   for (size_t i = 0; i < found.sides.size() && i < kMaxBehind; ++i) {
     fmt::format_to(to, "  {}: {}\n", Ranks(found.sides[i].ranks), Shown(found.sides[i].plan));
   }
+}
+
+// A file per rank in the folder, which is made where it is missing: all of them, or none.
+absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::string& folder) {
+  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
+    return FailedPrecondition("{}: cannot be made: {}", folder, std::strerror(errno));
+  }
+  FileSet set;
+  MESHIFT_RETURN_IF_ERROR(ForEachFlightRecord(files, [&](int64_t rank, const std::string& record) {
+    const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(record.data()),
+                                            record.size());
+    return set.Add(fmt::format("{}/meshift_rank_{}", folder, rank), {bytes});
+  }));
+  return set.Commit();
 }
 
 }  // namespace

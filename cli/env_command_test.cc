@@ -39,7 +39,7 @@ export NCCL_COLLNET_ENABLE='0'  # no sums in network switches
 )");
   EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).out,
             R"(# batch-invariant for NCCL 2.31.0
-export NCCL_ALGO='ring,tree;allreduce:tree'  # all-reduce by tree; since 2.31 the others must be named, or have none
+export NCCL_ALGO='ring,tree;allreduce:tree'  # all-reduce by tree; since 2.31 a collective that is not named has no algorithm
 export NCCL_PROTO='Simple'  # one protocol, whatever the size
 export NCCL_NVLS_ENABLE='0'  # no sums in NVSwitch
 export NCCL_COLLNET_ENABLE='0'  # no sums in network switches
@@ -57,7 +57,7 @@ export NCCL_MAX_NCHANNELS='1'  # one channel, of every communicator
 export NCCL_PROTO='Simple'  # one protocol, whatever the size
 )";
   const std::string end =
-      R"(export NCCL_NTHREADS='1'  # no effect in this version: no multiple of 32, so NCCL takes its maximum
+      R"(export NCCL_NTHREADS='1'  # no effect in this version: not a multiple of 32, so NCCL takes its maximum
 export NCCL_SOCKET_NTHREADS='1'  # one thread per socket connection; no result depends on it
 )";
   EXPECT_EQ(RunEnv({.profile = "torchtitan-vllm", .nccl_version = "2.28"}).out,
@@ -67,8 +67,8 @@ export NCCL_SOCKET_NTHREADS='1'  # one thread per socket connection; no result d
                 end);
   EXPECT_EQ(RunEnv({.profile = "torchtitan-vllm", .nccl_version = "2.31"}).out,
             "# torchtitan-vllm for NCCL 2.31.0\n" + golden +
-                "export NCCL_ALGO='ring,tree;allreduce:tree'  # all-reduce by tree; since 2.31 the "
-                "others must be named, or have none\n" +
+                "export NCCL_ALGO='ring,tree;allreduce:tree'  # all-reduce by tree; since 2.31 a "
+                "collective that is not named has no algorithm\n" +
                 end);
 }
 
@@ -88,7 +88,7 @@ NCCL_COLLNET_ENABLE    -         ok       no sums in the network
 NCCL_MIN_NCHANNELS     -         ok       leaves the number of channels to the communicator
 NCCL_MIN_NRINGS        -         ok       leaves the number of channels to the communicator
 NCCL_MIN_CTAS          -         ok       leaves the number of channels to the communicator
-NCCL_MAX_CTAS          '16'      breaks   overrides the one channel that communicators under this promise ask for
+NCCL_MAX_CTAS          '16'      breaks   overrides the one channel that communicators under this promise request
 NCCL_MAX_NCHANNELS     -         ok       leaves a communicator of one channel as it is
 NCCL_MAX_NRINGS        -         ok       leaves a communicator of one channel as it is
 NCCL_SYM_KERNEL        -         ok       forces no symmetric kernel
@@ -113,9 +113,11 @@ TEST(EnvCommandTest, AVersionThatNobodyHasMeasuredBreaksThePromise) {
   EXPECT_NE(ran.out.find("the version of NCCL    '2.31.0'                    breaks"),
             std::string::npos)
       << ran.out;
-  EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).err,
-            "meshift: no variables make NCCL 2.31.0 keep the promise: since 2.31 ring, tree and "
-            "symmetric kernels are chosen among in one step, and nobody has measured its bits\n");
+  EXPECT_EQ(
+      RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).err,
+      "meshift: NCCL 2.31.0 cannot keep the promise with any variables: since 2.31 NCCL chooses "
+      "among ring, tree and symmetric kernels in one step; its bits have not been measured
+");
   EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.30"}).err, "");
   EXPECT_NE(ran.out.find("in 1 variable\n"), std::string::npos) << ran.out;
 }
@@ -133,17 +135,18 @@ TEST(EnvCommandTest, WhatVariablesHoldIsShownOnOneLine) {
 TEST(EnvCommandTest, BadUsageNamesTheValue) {
   Ran ran = RunEnv({.profile = "fast", .nccl_version = "2.28"});
   EXPECT_EQ(ran.code, kExitBadUsage);
-  EXPECT_EQ(ran.err, "meshift: 'fast' is no profile (batch-invariant torchtitan-vllm)\n");
+  EXPECT_EQ(ran.err,
+            "meshift: unknown profile 'fast'; expected batch-invariant or torchtitan-vllm\n");
   ran = RunEnv({.profile = "batch-invariant", .nccl_version = "two"});
   EXPECT_EQ(ran.code, kExitBadUsage);
-  EXPECT_EQ(ran.err, "meshift: 'two' is no NCCL version of the form 2.28 or 2.28.9\n");
+  EXPECT_EQ(ran.err, "meshift: invalid NCCL version 'two'; expected the form 2.28 or 2.28.9\n");
 }
 
 TEST(EnvCommandTest, WithoutALibraryTheVersionIsAssumedAndSaidSo) {
   ASSERT_EQ(setenv("MESHIFT_NCCL_LIBRARY", "/nowhere/libnccl.so", 1), 0);
   const Ran ran = RunEnv({.profile = "batch-invariant"});
   EXPECT_EQ(ran.code, kExitOk);
-  EXPECT_NE(ran.err.find("taking 2.28.9 (--nccl-version names another)"), std::string::npos);
+  EXPECT_NE(ran.err.find("assuming 2.28.9 (set another by --nccl-version)"), std::string::npos);
   EXPECT_NE(ran.out.find("for NCCL 2.28.9"), std::string::npos);
 }
 

@@ -43,7 +43,7 @@ TEST(Model, ErrorsNameTheParameterTheValueAndTheRule) {
   EXPECT_EQ(ErrorOf(R"({"model": "m", "dtype": "bf16", "parameters": {}})"),
             "parameters is {}; it must be a list");
   EXPECT_EQ(ErrorOf(WithParameter("")), "model 'm' has no parameters");
-  EXPECT_EQ(ErrorOf(WithParameter("7")), "parameter 0: 7 is no object");
+  EXPECT_EQ(ErrorOf(WithParameter("7")), "parameter 0: 7 is not an object");
   const std::string one = R"({"name": "w", "shape": [4], "tp_dim": null})";
   EXPECT_EQ(ErrorOf(WithParameter(one + "," + one)), "two parameters are named 'w'");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w"})")), "parameter 0: key 'shape' is missing");
@@ -109,14 +109,14 @@ TEST(PlacementsFor, ExpertParallelismHandsExpertsOut) {
   const DeviceMesh mesh = DeviceMesh::Parse("ep=4,fsdp=2").value();
   Parameter w{"e.w", {DType::kBF16, {8, 6}}, 0, 5, 8};
   EXPECT_EQ(*PlacementsFor("EP,S(0)", w, mesh), "S(0){0,0,8,0},S(0)");
-  // Both dims: place 5 of 8 is (2, 1).
+  // Both tensor dims are cut: expert 5 of 8 is at coordinate (2, 1).
   EXPECT_EQ(*PlacementsFor("EP,EP", w, mesh), "S(0){0,0,8,0},S(1){0,6}");
-  // Ten experts to four places: three each, the last has one.
+  // Ten experts on four coordinates: three each, the last has one.
   w.num_experts = 10;
   EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "S(0){0,8,0,0},R");
   w.expert = 9;
   EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "S(0){0,0,0,8},R");
-  // Tensor parallelism cuts what is there, before FSDP.
+  // Tensor parallelism cuts the expert, before FSDP.
   EXPECT_EQ(*PlacementsFor("EP,TP", w, mesh), "S(0){0,0,0,8},S(0)");
   EXPECT_EQ(*PlacementsFor("EP,S(0),TP", w, DeviceMesh::Parse("ep=4,fsdp=2,tp=2").value()),
             "S(0){0,0,0,8}[0],S(0)[2],S(0)[1]");

@@ -1,4 +1,4 @@
-// Ragged shards on the command line: what plan prints is checked and run, in both forms.
+// Ragged shards on the command line: the output of plan is checked and run, as text and as JSON.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -72,8 +72,8 @@ TEST(Ragged, BadSizesAreNamed) {
   }
   const Outcome outcome = Meshift(Problem("plan", "R,R", "R,R", {"--ragged-sizes", "least"}));
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.err.find("--ragged-sizes: 'least' is no choice of ragged sizes; known are "
-                             "cost, max, sum"),
+  EXPECT_NE(outcome.err.find("--ragged-sizes: unknown ragged_sizes 'least'; expected cost, max, "
+                             "sum"),
             std::string::npos)
       << outcome;
 }

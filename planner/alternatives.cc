@@ -1,3 +1,6 @@
+// ListAlternatives (meshift/explain.h): the plans beside the best one, and the reason why each is
+// not the best. Lists a fixed amount of work only, so on meshes of four dims or more it may miss
+// some.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,11 +36,11 @@ namespace {
 
 using Verdict = Alternative::Verdict;
 
-// States that are expanded at most, and work that is done: about a second of it.
+// Limits of the listing: expanded states, and units of work (about a second).
 constexpr int kMaxExpanded = 3000;
 constexpr int64_t kMaxWork = 100'000'000;
 
-// Moves of cuts differ in price and in calls, not in what they mean.
+// Ops that move cuts are one kind: they differ in price and calls, not in meaning.
 std::string_view KindOf(StepOp op) {
   switch (op) {
     case StepOp::kAllToAll:
@@ -49,8 +52,8 @@ std::string_view KindOf(StepOp op) {
   }
 }
 
-// Paths in order of their cost: best-first, where what is left of a path is known exactly, since
-// the search finds it.
+// Lists paths in order of their cost: A* with an exact heuristic, the cost that the search finds
+// from a state to the target.
 class PathLister {
  public:
   PathLister(const Problem& problem, const PlannerOptions& options, const ReductionChoice& choice,
@@ -61,7 +64,8 @@ class PathLister {
         successors_(problem, model, choice.rules),
         most_work_(problem.budget()->done() + kMaxWork) {}
 
-  // Calls `take` with paths, the cheapest first, no two that do the same, until it returns false.
+  // Calls `take` with paths, the cheapest first, until it returns false. No two paths have equal
+  // labels.
   void Run(const std::function<bool(const Path& path)>& take) {
     nodes_.push_back({problem_.source(), {}, -1, StepOp::kSlice, ""});
     Push(0);
@@ -74,7 +78,7 @@ class PathLister {
         if (taken.insert(nodes_[at].label).second && !take(PathTo(at))) return;
         continue;
       }
-      // The same steps to the same state, as cheaply, were gone on from before.
+      // A path with the same label to the same state, no dearer, was expanded already.
       if (!seen_.insert({nodes_[at].label, nodes_[at].state}).second) continue;
       ++expanded;
       Expand(at);
@@ -87,7 +91,7 @@ class PathLister {
     PathCost cost;
     int before = -1;
     StepOp op = StepOp::kSlice;
-    std::string label;  // of the steps up to here
+    std::string label;  // the steps up to this state
   };
 
   void Expand(int at) {
@@ -120,7 +124,7 @@ class PathLister {
     std::reverse(path.moves.begin(), path.moves.end());
     return path;
   }
-  // Of the cheapest way from `state` to the target; nullopt where there is none.
+  // The cost of the cheapest path from `state` to the target; nullopt if none exists.
   const std::optional<PathCost>& Rest(const State& state) {
     const auto [at, is_new] = rest_.try_emplace(state);
     if (is_new) at->second = FindRest(state);
@@ -138,7 +142,7 @@ class PathLister {
     const std::optional<Path> path = FindCheapest(*problem, model, choice->rules);
     if (!path) return std::nullopt;
     PathCost cost = CostOf(*problem, model, *path);
-    cost.total_bytes = 0;  // too long to count for every step that is met
+    cost.total_bytes = 0;  // counting them for each successor takes too long
     return cost;
   }
 
@@ -146,9 +150,9 @@ class PathLister {
   const PlannerOptions& options_;
   const CostModel& model_;
   Successors successors_;
-  const int64_t most_work_;  // of the budget
+  const int64_t most_work_;  // the limit, in units of the budget's done()
   std::vector<Node> nodes_;
-  // By estimate of the whole path, then age.
+  // Ordered by the estimate for the whole path, then by age.
   using Entry = std::tuple<PathCost, int>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open_;
   absl::flat_hash_map<State, std::optional<PathCost>> rest_;
@@ -163,7 +167,7 @@ std::string LabelOf(const Plan& plan) {
   return label;
 }
 
-// With what it takes to set up groups.
+// The time of the plan, with the set-up of its groups.
 int64_t NsOf(const Plan& plan) { return SaturatingAdd(plan.total().est_ns, plan.total().setup_ns); }
 
 std::vector<TimeParts> PartsOf(const Plan& plan, const Topology& topology) {
@@ -180,7 +184,7 @@ void AddParts(const Topology& topology, std::vector<Alternative>* all) {
   for (Alternative& one : *all) one.parts = PartsOf(one.plan, topology);
 }
 
-// "; of that links 37.8 ms, starts 20 us": what makes most of the difference first.
+// "; of that links 37.8 ms, starts 20 us": the parts of the difference in time, the largest first.
 std::string PartsDifference(const std::vector<TimeParts>& parts,
                             const std::vector<TimeParts>& best) {
   constexpr int64_t kRounding = 8;  // ns
@@ -210,7 +214,7 @@ std::string PartsDifference(const std::vector<TimeParts>& parts,
   return text;
 }
 
-// The best plan, with which others are compared.
+// The best plan, to compare others with.
 struct Best {
   Best(const Plan& p, const Topology& t) : plan(p), topology(t), parts(PartsOf(p, t)) {}
   const Plan& plan;
@@ -245,7 +249,8 @@ bool TakesTooMuch(const Plan& plan, const PlannerOptions& options) {
   return options.max_memory && plan.total().peak_bytes > *options.max_memory;
 }
 
-// A plan that keeps the promise: `free` names no limits in its inputs, `within` those of `options`.
+// Classifies a plan that keeps the promise. `free` has no limits in its inputs; `within` is the
+// same plan with the limits of `options`.
 Alternative Judged(const Plan& free, const Plan& within, const Best& best,
                    const PlannerOptions& options, const PlanGroups& groups) {
   const std::string difference = Difference(free, best);
@@ -261,14 +266,14 @@ Alternative Judged(const Plan& free, const Plan& within, const Best& best,
   return {Verdict::kCostsMore, within, Difference(within, best)};
 }
 
-// All but the first, by time.
+// Sorts all but the first by time.
 void SortByTime(std::vector<Alternative>* all) {
   std::stable_sort(all->begin() + 1, all->end(), [](const Alternative& a, const Alternative& b) {
     return NsOf(a.plan) < NsOf(b.plan);
   });
 }
 
-// A plan that breaks the promise is worth a line where it is faster.
+// Adds a plan that breaks the promise, if it is faster than the best one.
 void AddWithoutPromise(const absl::StatusOr<Plan>& plan, const Best& best,
                        std::vector<Alternative>* all) {
   if (!plan.ok() || plan->kept() >= best.plan.kept() || NsOf(*plan) >= NsOf(best.plan)) return;
@@ -289,7 +294,7 @@ PlannerOptions WithoutPromise(PlannerOptions options) {
   return options;
 }
 
-// From one mesh to another: other ends of the crossing.
+// For plans from one mesh to another: other ends of the crossing.
 absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& from,
                                                                const Sharding& to,
                                                                const PlannerOptions& options,
@@ -307,10 +312,10 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
   const size_t limit = static_cast<size_t>(most) + 1;
   const absl::StatusOr<std::vector<Plan>> listed =
       ListCrossPlans(from, to, unlimited, any_groups, limit, LabelOf, budget);
-  // As a rule the same plans, which name the limits.
+  // Usually the same plans, with the limits in their inputs.
   const absl::StatusOr<std::vector<Plan>> listed_within =
       ListCrossPlans(from, to, options, groups, limit, LabelOf, budget);
-  if (budget.exhausted()) return all;  // of an unfinished list nothing is known
+  if (budget.exhausted()) return all;  // the lists are incomplete
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> free, listed);
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> within, listed_within);
   for (const Plan& plan : free) {
@@ -327,7 +332,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
   return all;
 }
 
-// The first value on the way that a plan may not hold, and the rule that forbids it; else empty.
+// The rule that forbids the first too-large value between two steps; empty if there is none.
 std::string WhyNotOnTheWay(const Problem& problem, const Path& path, const ValueRule& rule) {
   for (const auto& move : path.moves) {
     if (move.after == problem.target()) break;
@@ -337,10 +342,10 @@ std::string WhyNotOnTheWay(const Problem& problem, const Path& path, const Value
   return "";
 }
 
-// On one mesh.
+// For plans on one mesh.
 class Lister {
  public:
-  // `best`: of `options`. Keeps references to all.
+  // `best`: the best plan for `options`. Keeps references to all arguments.
   static absl::StatusOr<std::vector<Alternative>> List(const Plan& best,
                                                        const PlannerOptions& options, int most,
                                                        WorkBudget& budget) {
@@ -359,7 +364,7 @@ class Lister {
       return lister.Add(path);
     });
     lister.AddAroundGroups();
-    // What is left of a path is bounded, as a rule exactly: nearly in order.
+    // The heuristic is a lower bound and usually exact, so the list is only nearly sorted.
     SortByTime(&lister.all_);
     lister.AddBeyondRule();
     AddWithoutPromise(lister.PlanWithoutPromise(), lister.best_, &lister.all_);
@@ -385,10 +390,10 @@ class Lister {
 
   bool IsFull() const { return all_.size() >= limit_; }
 
-  // False where there are enough.
+  // False if the list is full.
   bool Add(const Path& path) {
     if (IsFull()) return false;
-    // Alternatives keep to no limit; those that do all the same say so.
+    // Alternatives need not keep to the limits; those that do have the limits in their inputs.
     const Plan free = Assemble(problem_, model_, path, unlimited_, choice_, PlanGroups());
     const std::string label = LabelOf(free);
     const bool is_new = labels_.insert(label).second;
@@ -400,9 +405,9 @@ class Lister {
     const Plan within = Assemble(problem_, model_, path, options_, choice_, groups_);
     all_.push_back(Judged(free, within, best_, options_, groups_));
   }
-  // Where messages undo a reduce_scatter over the same mesh dims, also the all_gather that does:
-  // one expects it beside an all_reduce, although messages are quicker for small tensors. Once for
-  // each sequence of ops, so that plans that differ more find their place.
+  // If messages undo a reduce_scatter over the same mesh dims, also adds the plan with an
+  // all_gather instead: readers expect it beside an all_reduce, although messages are faster for
+  // small tensors. Once for each sequence of ops, to leave room for plans that differ more.
   void AddWithGather(const Path& path) {
     std::string ops;
     for (const Move& move : path.moves) ops += fmt::format("{};", Name(move.op));
@@ -422,7 +427,7 @@ class Lister {
       return;
     }
   }
-  // Whether a reduce_scatter comes before the move, over the same mesh dims.
+  // Whether a reduce_scatter over the same mesh dims comes before the move.
   bool UndoesScatter(const Path& path, size_t at) const {
     const auto dims = [&](size_t i) {
       const State& before = i == 0 ? problem_.source() : path.moves[i - 1].after;
@@ -440,7 +445,7 @@ class Lister {
     });
     return found;
   }
-  // The cheapest over these groups.
+  // Adds the cheapest plan over these groups.
   void AddOver(const DimSets& sets) {
     if (IsFull() || !problem_.HasWorkLeft() || problem_.budget()->done() >= most_work_) return;
     const std::optional<Path> path = FindCheapest(problem_, model_.WithGroups(sets), choice_.rules);
@@ -451,7 +456,7 @@ class Lister {
     for (int d = 0; d < problem_.num_dims(); ++d) single.set(DimMask{1} << d);
     AddOver(single);
   }
-  // Those that do without a group that the best plan needs: where it took too long to list paths.
+  // Adds plans that avoid one group of the best plan, in case the listing of paths ended too early.
   void AddAroundGroups() {
     for (const Step& step : best_.plan.steps()) {
       if (!IsCollective(step.op)) continue;
@@ -465,7 +470,7 @@ class Lister {
       AddOver(DimSets().set().reset(dims));
     }
   }
-  // Stated with the promise that was asked for.
+  // The plan without the promise; its inputs state the promise all the same.
   absl::StatusOr<Plan> PlanWithoutPromise() const {
     const PlannerOptions free = WithoutPromise(unlimited_);
     MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem_, free));
@@ -474,7 +479,7 @@ class Lister {
     if (!path || !problem_.HasWorkLeft()) return absl::NotFoundError("no path");
     return Assemble(problem_, model, *path, unlimited_, choice, PlanGroups());
   }
-  // What the rule on values keeps out.
+  // Adds the best plan without the limit on values between two steps, if it is faster.
   void AddBeyondRule() {
     TransitionRules rules = choice_.rules;
     if (rules.max_value == INT64_MAX) return;
@@ -517,9 +522,9 @@ class Lister {
   const PlanGroups& groups_;
   const Best best_;
   const CostModel model_;
-  const int64_t most_work_;  // of the budget, with that of listing paths
+  const int64_t most_work_;  // the limit, in units of the budget's done(), of all listing
   std::vector<Alternative> all_;
-  absl::flat_hash_set<std::string> labels_;  // of all_, and ops of AddWithGather()
+  absl::flat_hash_set<std::string> labels_;  // of all_, and the ops that AddWithGather() added
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ const Alternative* Find(const std::vector<Alternative>& all, Kind verdict,
   return nullptr;
 }
 
-// 40 ranks on domains of 8: the flattened all-reduce, and what needs no flattened group.
+// 40 ranks on domains of 8: the flattened all-reduce, and plans without a flattened group.
 TEST(AlternativesTest, SetsTheFlattenedAllReduceBesideThreeCollectives) {
   const PlannerOptions options{.topology = *Topology::Parse("nvlink=8")};
   for (const char* tensor : {"f32[16,16]", "f32[512,512]", "f32[16384,16384]"}) {
@@ -61,8 +61,8 @@ TEST(AlternativesTest, SetsTheFlattenedAllReduceBesideThreeCollectives) {
   }
 }
 
-// What libraries have as reduce_scatter and all_gather stands beside the all_reduce at any size,
-// also where messages would bring the blocks back sooner than a gather.
+// A reduce_scatter and an all_gather, which libraries offer, are listed beside the all_reduce at
+// any size, also if messages would bring the blocks back sooner than a gather.
 TEST(AlternativesTest, ScatterAndGatherStandBesideTheAllReduce) {
   const PlannerOptions options{.topology = *Topology::Parse("b200-ndr")};
   for (const char* tensor : {"f32[256]", "f32[262144]", "f32[16777216]", "f32[268435456]"}) {
@@ -84,7 +84,7 @@ TEST(AlternativesTest, SaysWhichRuleThePerDimPlanBreaks) {
   EXPECT_NE(per_dim.reason.find("keeps only none"), std::string::npos) << per_dim.reason;
 }
 
-// The planner's plans hold no larger value on the way than is asked for; this one does.
+// The best plan keeps to max_value; the per-dim plan has a larger value between two steps.
 TEST(AlternativesTest, SaysWhichValueOnTheWayThePerDimPlanMayNotHold) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=4").value();
   const Sharding from = Sharding::Parse("f32[9,24]", mesh, "R,R,S(0)").value();
@@ -94,8 +94,8 @@ TEST(AlternativesTest, SaysWhichValueOnTheWayThePerDimPlanMayNotHold) {
   const Alternative& per_dim = all.back();
   ASSERT_EQ(per_dim.verdict, Kind::kPerDim);
   ASSERT_LT(per_dim.plan.total().est_ns, all[0].plan.total().est_ns);
-  EXPECT_NE(per_dim.reason.find("; but R,R,R on the way, in bf16, takes 432 B, more than max_value "
-                                "(288 B)"),
+  EXPECT_NE(per_dim.reason.find("; but the intermediate value R,R,R in bf16 takes 432 B, more than "
+                                "max_value (288 B)"),
             std::string::npos)
       << per_dim.reason;
 }
@@ -108,18 +108,18 @@ TEST(AlternativesTest, SaysWhatTheRuleOnValuesKeepsOut) {
   });
   ASSERT_NE(beyond, all.end());
   EXPECT_EQ(Labels(beyond->plan), "all_gather{a}; slice{a}");
-  EXPECT_NE(
-      beyond->reason.find("; but R on the way, in f32, takes 256 B, more than max_value (0 B)"),
-      std::string::npos)
+  EXPECT_NE(beyond->reason.find(
+                "; but the intermediate value R in f32 takes 256 B, more than max_value (0 B)"),
+            std::string::npos)
       << beyond->reason;
-  // What is no limit keeps nothing out.
+  // Without max_value no plan is kept out.
   for (const Alternative& one : List("a=4", "f32[8,8]", "S(0)", "S(1)", {})) {
     EXPECT_NE(one.verdict, Kind::kHoldsTooMuch);
   }
 }
 
-// Wherever the per-dim plan is the cheaper one, a rule that it breaks is named: one pair in 17
-// here.
+// If the per-dim plan is cheaper, its reason names a rule that it breaks. The test takes one pair
+// of 17.
 TEST(AlternativesTest, ACheaperPerDimPlanIsNeverWithoutARule) {
   const std::vector<const char*> one = {"R", "S(0)", "S(1)", "P"};
   std::vector<std::string> placements;
@@ -167,7 +167,7 @@ TEST(AlternativesTest, NothingToDoHasNothingBesideIt) {
   EXPECT_TRUE(all[0].plan.steps().empty());
 }
 
-// From one mesh to another: what else could be done at the source, or at the target.
+// From one mesh to another: other steps at the source, or at the target.
 TEST(AlternativesTest, OfTwoMeshesOtherWaysAroundTheCrossing) {
   const DeviceMesh trainer = DeviceMesh::Parse("dp=2,tp=2").value();
   const DeviceMesh server = DeviceMesh::Parse("dp=2,tp=2@2-5").value();
@@ -199,7 +199,7 @@ TEST(AlternativesTest, OfTwoMeshesOtherWaysAroundTheCrossing) {
   }
   EXPECT_EQ(ListAlternatives(from, to, options, 0).value().size(), 1);
 
-  // What the cheapest takes is too much.
+  // A limit on memory that the cheapest plan exceeds.
   options.max_memory = LeastMemory(from, to, options).value();
   ASSERT_LT(*options.max_memory, all[0].plan.total().peak_bytes);
   const std::vector<Alternative> limited = ListAlternatives(from, to, options, 4).value();
@@ -208,7 +208,7 @@ TEST(AlternativesTest, OfTwoMeshesOtherWaysAroundTheCrossing) {
   EXPECT_EQ(limited[1].plan.total().est_ns, all[0].plan.total().est_ns);
   EXPECT_NE(limited[1].reason.find(" less ("), std::string::npos) << limited[1].reason;
 
-  // A group that is not there.
+  // A budget without the group of the cheapest plan.
   options = {.groups = {.allow_new_groups = false}};
   options.groups.existing_groups.emplace();
   const std::vector<Alternative> grouped = ListAlternatives(from, to, options, 4).value();
@@ -224,8 +224,8 @@ TEST(AlternativesTest, FailsAsPlanningDoes) {
   EXPECT_EQ(ListAlternatives(from, to, {}).status(), MakePlan(from, to).status());
 }
 
-// Of a part of the small world: the first is the best plan, the others ascend in cost and do
-// different things, all are proven, and what is said to keep the promise does.
+// A sample of the small world. The first is the best plan; the others ascend in cost and differ in
+// their steps; the verifier accepts all, also their promise.
 TEST(AlternativesTest, AllAreProvenAndInOrder) {
   testkit::ForEachSmallWorldCase(
       {.fraction = 997 * testkit::TestFraction()}, [](const Sharding& from, const Sharding& to) {
@@ -244,7 +244,7 @@ TEST(AlternativesTest, AllAreProvenAndInOrder) {
       });
 }
 
-// Under a limit: what is cheaper takes more, and what is listed as costlier keeps to it.
+// Under a limit on memory, cheaper plans exceed it, and plans that "cost more" keep to it.
 TEST(Alternatives, WhatTakesTooMuchMemoryIsSetApart) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=8,b=2").value();
   const Sharding from = Sharding::Parse("f32[64,48,40]", mesh, "S(2),S(0)").value();
@@ -271,7 +271,7 @@ TEST(Alternatives, WhatTakesTooMuchMemoryIsSetApart) {
   EXPECT_GT(too_much, 0);
 }
 
-// Under a budget of groups: what is cheaper needs others, and what is listed as costlier does not.
+// Under a budget of groups, cheaper plans need other groups, and plans that "cost more" do not.
 TEST(Alternatives, WhatNeedsOtherGroupsIsSetApart) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=4,b=2,c=2").value();
   const Sharding from = Sharding::Parse("f32[64,48]", mesh, "P,P,S(1)").value();

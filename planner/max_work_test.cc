@@ -1,4 +1,4 @@
-// PlannerOptions::max_work: it ends planning at the same place every time, and changes no plan.
+// PlannerOptions::max_work ends planning at the same place every time, and changes no plan.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Case {
   std::string tensor;
   std::string from;
   std::string to;
-  std::string to_mesh = "";  // the source's
+  std::string to_mesh = "";  // empty: the source's
   PlannerOptions options = {};
 
   Sharding From() const { return *Sharding::Parse(tensor, *DeviceMesh::Parse(mesh), from); }
@@ -71,7 +71,7 @@ TEST(MaxWork, RefusesBelowWhatAPlanTakesAndChangesNoPlan) {
       EXPECT_EQ(Message(refused),
                 "planning takes more work than max_work = " + std::to_string(less) +
                     " allows; raise max_work (--max-work)");
-      // Not much is done behind the limit, and each time the same.
+      // After the limit planning ends soon, and always at the same place.
       WorkBudget again(less);
       EXPECT_FALSE(MakePlan(c.From(), c.To(), c.options, again).ok());
       EXPECT_EQ(budget.done(), again.done());
@@ -87,13 +87,13 @@ TEST(MaxWork, IsNamedInAPlansInputsWhereItIsNotTheDefault) {
             std::string::npos);
 }
 
-// Ranks have planned other things before: that must not decide who refuses.
+// Ranks may have different plans in their caches; all must refuse the same problems.
 TEST(MaxWork, ACacheRefusesWhatItWouldRefuseWithoutWhatItHas) {
   const Case c = Cases()[1];
   WorkBudget unbounded(INT64_MAX);
   ASSERT_TRUE(MakePlan(c.From(), c.To(), {}, unbounded).ok());
   const int64_t work = unbounded.done();
-  // The same problem on a mesh of other names, whose path is shared.
+  // The same problem on a mesh with other names shares the path.
   const Case other = {"x=3,y=5", c.tensor, c.from, c.to};
   PlannerCache enough({.max_work = work});
   ASSERT_TRUE(enough.Find(c.From(), c.To()).ok());
@@ -102,7 +102,7 @@ TEST(MaxWork, ACacheRefusesWhatItWouldRefuseWithoutWhatItHas) {
   PlannerCache less({.max_work = work - 1});
   EXPECT_FALSE(less.Find(c.From(), c.To()).ok());
   EXPECT_FALSE(less.Find(other.From(), other.To()).ok());
-  // Several plans may share a budget, which known paths then do not take of.
+  // Several plans may share a budget; known paths do not charge it.
   WorkBudget shared(work);
   EXPECT_TRUE(enough
                   .Find(Case{"u=3,v=5", c.tensor, c.from, c.to}.From(),
@@ -117,7 +117,7 @@ TEST(MaxWork, LeastMemoryAndAlternativesKeepToIt) {
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ListAlternatives(c.From(), c.To(), {.max_work = 100}).status().code(),
             absl::StatusCode::kResourceExhausted);
-  // Where there is enough for the best plan, there may be for fewer others.
+  // Work that is enough for the best plan may allow fewer alternatives.
   WorkBudget unbounded(INT64_MAX);
   ASSERT_TRUE(MakePlan(c.From(), c.To(), {}, unbounded).ok());
   const auto best = ListAlternatives(c.From(), c.To(), {.max_work = unbounded.done()});
@@ -126,8 +126,8 @@ TEST(MaxWork, LeastMemoryAndAlternativesKeepToIt) {
   EXPECT_GT(ListAlternatives(c.From(), c.To(), {})->size(), 1);
 }
 
-// Lines that took minutes, or more memory than there is. Their seconds are in cli/hostile_test.cc;
-// here they end at all.
+// Problems that took minutes, or more memory than the machine has. cli/hostile_test.cc checks their
+// seconds; this test checks that they end.
 TEST(MaxWork, EndsWhatHasNoEnd) {
   for (const Case& c :
        std::vector<Case>{{"a=2147483647", "f32[1024]", "S(0)", "S(0)", "b=2147483646"},

@@ -1,4 +1,4 @@
-// What a plan is looked up by, without copying shardings: an entry's key points into its plan.
+// The key of plans in caches. It does not copy shardings: the key of an entry points into its plan.
 //
 //   LruCache<PlanKey, ...> plans;
 //   plans.Find({&from, &to, reduce_dtype});

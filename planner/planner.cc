@@ -1,3 +1,4 @@
+// MakePlan and LeastMemory: the planner for one mesh (planner/one_mesh) or two (planner/cross).
 #include "meshift/planner.h"
 
 #include "planner/cross/cross_plan.h"

@@ -1,3 +1,5 @@
+// PlannerCache: plans by their shardings, and paths of the search by the problem without names, so
+// that meshes which differ in names only share a search.
 #include "meshift/planner_cache.h"
 
 #include <array>
@@ -20,16 +22,16 @@
 namespace meshift {
 namespace {
 
-// What an entry costs besides what it holds: nodes of the list and of the map.
+// Bytes of an entry besides key and value: nodes of the list and of the map.
 constexpr int64_t kEntryBytes = 128;
 
 void Add(int64_t value, std::string* key) {
   key->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// All that a search depends on besides the other options: what Problem keeps of two shardings, in
-// an order that can be read back, so that unequal problems have unequal keys. Where nothing has to
-// be reduced the problem has no reduce dtype, but what the plan may add on the way depends on it.
+// Everything of a problem that the search depends on, besides the options of the cache. The
+// encoding is unambiguous, so unequal problems have unequal keys. A problem without reductions has
+// no reduce dtype, but the search may add reductions that depend on it.
 std::string KeyOf(const Problem& problem, std::optional<DType> reduce_dtype) {
   std::string key;
   key.reserve(256);
@@ -55,7 +57,7 @@ std::string KeyOf(const Problem& problem, std::optional<DType> reduce_dtype) {
       }
     }
   }
-  // Ranks by position, which dims of size 1 do not change.
+  // The ranks by position; dims of size 1 do not change them.
   const DeviceMesh& mesh = problem.mesh();
   if (!mesh.IsRowMajor()) {
     const std::string text = mesh.ToString();
@@ -77,7 +79,7 @@ int64_t BytesOf(const Sharding& sharding) {
   return bytes;
 }
 
-// About.
+// Approximate.
 int64_t BytesOf(const Plan& plan) {
   int64_t bytes =
       sizeof(PlanFields) + BytesOf(plan.from()) + BytesOf(plan.to()) + BytesOf(plan.why());
@@ -101,9 +103,10 @@ int64_t BytesOf(const Path& path) {
 
 }  // namespace
 
+// The cache in parts by hash, each with a lock of its own.
 struct PlannerCache::Parts {
   static constexpr size_t kCount = 16;
-  // Locks of different parts do not share a cache line.
+  // Aligned so that locks of different parts do not share a cache line.
   struct alignas(64) Part {
     explicit Part(int64_t max_bytes) : plans(max_bytes), paths(max_bytes) {}
     Mutex mutex;
@@ -111,7 +114,7 @@ struct PlannerCache::Parts {
     LruCache<std::string, Path> paths MESHIFT_GUARDED_BY(mutex);
     PlannerCacheStats stats MESHIFT_GUARDED_BY(mutex);
   };
-  // A std::array of what can be neither moved nor made without arguments.
+  // Part can be neither moved nor default-constructed.
   template <size_t... kIndex>
   static std::array<Part, kCount> Make(int64_t max_bytes, std::index_sequence<kIndex...>) {
     return {((void)kIndex, Part(max_bytes))...};
@@ -180,7 +183,7 @@ absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to
   MutexLock lock(part.mutex);
   ++(shared ? part.stats.shared_paths : part.stats.searches);
   if (!plan.ok()) return plan;
-  // The key of an entry points into its plan, whose shardings stay where they are.
+  // The key points into the plan, whose shardings do not move.
   part.plans.Insert({&plan->from(), &plan->to(), reduce_dtype}, *plan,
                     kEntryBytes + BytesOf(*plan));
   return plan;

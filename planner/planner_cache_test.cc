@@ -26,8 +26,8 @@ Sharding Parse(const std::string& mesh, const std::string& placements) {
   return Sharding::Parse("f32[24,36]", DeviceMesh::Parse(mesh).value(), placements).value();
 }
 
-// The sharding on a mesh whose dims have other names, with one of size 1 before them, in which it
-// is placed as `extra`.
+// The sharding on a mesh with other names of dims and one more dim of size 1 in front, which is
+// placed as `extra`.
 Sharding Renamed(const Sharding& sharding, const Placement& extra) {
   std::vector<DeviceMesh::Dim> dims = {{"one", 1}};
   std::vector<Placement> placements = {extra};
@@ -79,7 +79,7 @@ TEST(PlannerCacheTest, MeshesThatDifferInNamesShareWhatTheSearchFinds) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_EQ(*plan, MakePlan(from, to).value());
     EXPECT_EQ(cache.stats().searches, before.searches) << from.ToString();
-    // A few cases are there twice.
+    // A few cases occur twice.
     EXPECT_EQ(cache.stats().hits + cache.stats().shared_paths,
               before.hits + before.shared_paths + 1);
   }
@@ -109,7 +109,7 @@ TEST(PlannerCacheTest, UnequalProblemsShareNothing) {
   EXPECT_EQ(cache.stats().shared_paths, 0);
 }
 
-// Whatever was asked before, and with whatever reduce dtype.
+// With any history, and any reduce dtype.
 TEST(PlannerCacheTest, NothingDependsOnHistory) {
   const std::optional<DType> kReduceDTypes[] = {std::nullopt, DType::kF32, DType::kF64};
   PlannerCache cache;
@@ -127,7 +127,7 @@ TEST(PlannerCacheTest, NothingDependsOnHistory) {
     const testkit::RandomPair pair = testkit::RandomCase(seed);
     check(pair.from, pair.to);
   }
-  // Nothing has to be reduced, and identities may be added: in the tensor's dtype only.
+  // A problem without reductions: a plan may add identities, but only in the tensor's dtype.
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=4").value();
   const Sharding from = Sharding::Parse("bf16[2,8]", mesh, "S(1),S(1)").value();
   check(from, from.WithPlacements("P,R").value());
@@ -150,14 +150,14 @@ TEST(PlannerCacheTest, KeepsToItsBytes) {
   for (uint64_t seed = 0; seed < kCases; ++seed) {
     const testkit::RandomPair pair = testkit::RandomCase(seed);
     (void)cache.Find(pair.from, pair.to);
-    // Of plans, and of paths.
+    // Plans and paths each have the limit.
     EXPECT_LE(cache.stats().bytes, 2 * kMaxBytes);
   }
   EXPECT_GT(cache.stats().evicted, 0);
   EXPECT_GT(cache.stats().plans, 0);
 }
 
-// Ranks that are listed one by one, and sizes that are, take memory too.
+// Listed ranks and ragged sizes take memory too.
 TEST(PlannerCacheTest, ListsCount) {
   PlannerCache cache;
   constexpr int64_t kRanks = 10000;
@@ -170,7 +170,7 @@ TEST(PlannerCacheTest, ListsCount) {
   ASSERT_TRUE(cache.Find(whole.WithPlacements("S(0)").value(), whole).ok());
   const int64_t listed = cache.stats().bytes;
   EXPECT_GT(listed, kRanks * 2 * static_cast<int64_t>(sizeof(int64_t)));
-  Placement::Sizes sizes(kRanks, 1);  // two and none first: not as even shards
+  Placement::Sizes sizes(kRanks, 1);  // 2 and 0 first, so that the cut is not a ceil cut
   sizes[0] = 2;
   sizes[1] = 0;
   const Sharding ragged = Sharding::Create(DeviceMesh::Create({{"a", kRanks}}).value(),
@@ -181,7 +181,7 @@ TEST(PlannerCacheTest, ListsCount) {
 }
 
 TEST(PlannerCacheTest, ThreadsFindTheSamePlans) {
-  PlannerCache cache({}, {.max_bytes = 1 << 19});  // so that some are forgotten
+  PlannerCache cache({}, {.max_bytes = 1 << 19});  // small, so that entries are evicted
   std::vector<testkit::RandomPair> pairs;
   std::vector<Plan> plans;
   for (uint64_t seed = 0; pairs.size() < 60; ++seed) {
@@ -209,7 +209,7 @@ TEST(PlannerCacheTest, ThreadsFindTheSamePlans) {
             static_cast<int64_t>(wrong.size() * 5 * pairs.size()));
 }
 
-// A copy would find the entries of the original.
+// A copied map would hold iterators into the original's list.
 static_assert(std::is_move_constructible_v<LruCache<int, int>>);
 static_assert(!std::is_copy_constructible_v<LruCache<int, int>>);
 
@@ -218,7 +218,7 @@ TEST(LruCacheTest, ForgetsWhatWasNotUsedForTheLongestTime) {
   lru.Insert(1, "one", 4);
   lru.Insert(2, "two", 4);
   ASSERT_NE(lru.Find(1), nullptr);
-  lru.Insert(3, "three", 4);  // in the place of 2
+  lru.Insert(3, "three", 4);  // evicts 2
   EXPECT_EQ(lru.Find(2), nullptr);
   ASSERT_NE(lru.Find(1), nullptr);
   EXPECT_EQ(*lru.Find(3), "three");
@@ -229,7 +229,7 @@ TEST(LruCacheTest, ForgetsWhatWasNotUsedForTheLongestTime) {
   lru.Insert(5, "five", 10);
   EXPECT_EQ(lru.size(), 1u);
   EXPECT_EQ(lru.weight(), 10);
-  EXPECT_EQ(*lru.Insert(5, "cinq", 10), "five");  // it is there
+  EXPECT_EQ(*lru.Insert(5, "cinq", 10), "five");  // keeps the entry that exists
 }
 
 }  // namespace

@@ -34,49 +34,51 @@ struct Golden {
   std::string mesh, tensor, from, to, steps;
 };
 
-// These only pin what a reader would expect; that plans are right is shown by the verifier and by
-// running them (tests/small_world_test.cc).
+// These plans only pin the expectations of a reader. The verifier, and runs in
+// tests/small_world_test.cc, show that plans are right.
 TEST(PlannerTest, GoldenPlans) {
   for (const Golden& g : std::vector<Golden>{
-           // The case that started it: one flattened group.
+           // One flattened group instead of two reductions.
            {"ddp=8,fsdp=5,tp=1", "bf16[8192,8192]", "P,P,R", "R,R,R",
             "all_reduce{ddp,fsdp} -> R,R,R"},
-           // Dims that are not adjacent are merged; the reduction runs on the shard.
+           // Mesh dims that are not adjacent are merged; the reduction runs on the shard.
            {"a=2,b=2,c=2", "f32[4096,512]", "P,S(0),P", "R,R,R",
             "all_reduce{a,c} -> R,S(0),R; all_gather{b} -> R,R,R"},
-           // Where latency decides, the cut joins the reduction: one collective.
+           // If latency dominates, the cut joins the reduction: one collective.
            {"a=2,b=2,c=2", "f32[8,8]", "P,S(0),P", "R,R,R",
             "mask{b} -> P,P,P; all_reduce{a,b,c} -> R,R,R"},
-           // A replicated dim beside a partial one: slice, reduce, gather, one source per value.
+           // A replicated dim beside a partial one: one group forms each value, by slice, reduce
+           // and gather.
            {"dp=64,tp=16", "f32[1024,512]", "P,R", "R,R",
             "slice{tp} -> P,S(0); all_reduce{dp} -> R,S(0); all_gather{tp} -> R,R"},
            // Too small to slice: masked, and summed once over the larger group.
            {"a=2,b=2", "f32[]", "P,R", "R,R", "mask{b} -> P,P; all_reduce{a,b} -> R,R"},
-           // Integers are exact in any order.
+           // These are exact in any order.
            {"a=2,b=2", "i32[4]", "P,R", "R,R", "all_reduce{a} -> R,R"},
            {"a=2,b=2", "f32[4]", "P(max),R", "R,R", "all_reduce{a} -> R,R"},
-           // Two tensor dims cut by one reduce-scatter, gathered by one all-gather.
+           // One reduce-scatter cuts two tensor dims, and one all-gather undoes it.
            {"a=2,b=2", "f32[8,6]", "P,P", "S(0),S(1)", "reduce_scatter{a,b} -> S(0),S(1)"},
            {"a=2,b=2", "f32[8,6]", "S(0),S(1)", "R,R", "all_gather{a,b} -> R,R"},
-           // Of unequal rows, sent and received where they lie; of unequal columns, padded.
+           // Pieces of unequal rows are sent and received in place; those of unequal columns are
+           // padded.
            {"a=2,b=2", "f32[5,3]", "S(0),S(0)", "R,R", "exchange{a,b} -> R,R"},
            {"a=2,b=2", "f32[3,5]", "S(1),S(1)", "R,R", "all_gather{a,b} -> R,R"},
            {"a=4", "f32[4096,4096]", "S(1)", "R", "all_gather{a} -> R"},
-           // Shards that move.
+           // Shards that move to another tensor dim or mesh dim.
            {"a=4", "f32[4096,4096]", "S(0)", "S(1)", "all_to_all{a} -> S(1)"},
-           // Where latency decides, fewer messages: the value on the way is small.
+           // If latency dominates, fewer messages; the value in between is small.
            {"a=4", "f32[8,8]", "S(0)", "S(1)", "all_gather{a} -> R; slice{a} -> S(1)"},
            {"a=2,b=2", "f32[8]", "S(0),S(0)", "S(0)[1],S(0)[0]", "permute{a,b} -> S(0)[1],S(0)[0]"},
            {"a=2,b=2", "f32[8]", "S(0),R", "R,S(0)", "permute{a,b} -> R,S(0)"},
            {"a=2,b=4", "f32[4194304]", "S(0),R", "R,S(0)", "exchange{a,b} -> R,S(0)"},
            {"a=2,b=4", "f32[8]", "S(0),R", "R,S(0)", "all_gather{a} -> R,R; slice{b} -> R,S(0)"},
-           // Local.
+           // Local steps.
            {"a=2,b=2", "f32[8,8]", "R,R", "S(0),S(1)", "slice{a,b} -> S(0),S(1)"},
            {"a=2,b=2", "f32[8]", "R,S(0)", "P,S(0)", "mask{a} -> P,S(0)"},
            {"a=2", "f32[8]", "S(0)", "P", "mask{a} -> P"},
            {"a=2", "f32[8]", "S(0)", "S(0)", ""},
            {"a=1,b=1", "f32[8]", "S(0),P", "R,R", ""},
-           // Averages are divided once.
+           // An average is divided once.
            {"a=2,b=3", "f32[6]", "P(avg),P", "R,R", "all_reduce{a,b} -> R,R"},
            {"a=2,b=3", "i32[6]", "P(avg),P(avg)", "R,R", "all_reduce{a,b} -> R,R"},
        }) {
@@ -187,7 +189,7 @@ TEST(PlannerTest, RefusalsNameTheValueAndTheRule) {
             .engine = EngineCapabilities::Nccl(),
             .ordered_reductions = false},
             absl::StatusCode::kFailedPrecondition,
-            "forbid: engine nccl promises nothing about where an element lies"},
+            "forbid: engine nccl does not promise to reduce every element in the same way"},
            {"a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2",
             "f32[4]",
             "P,P,P,P,P,P,P,P,P",
@@ -215,7 +217,8 @@ std::string PromiseSteps(const std::string& tensor, const std::string& from, con
   return plan.ok() ? Steps(plan) + " | " + plan->why() : plan.status().ToString();
 }
 
-// One step over what source and target say, whatever it costs, in several groups or not.
+// One step over the mesh dims that source and target give, whatever the cost, in one or more
+// groups.
 TEST(PlannerTest, OrderedReductions) {
   const PlannerOptions ordered{.reproducibility = Reproducibility::kOrdered};
   const std::string why = " | contributions are combined in ascending order of coordinates";
@@ -229,7 +232,7 @@ TEST(PlannerTest, OrderedReductions) {
   EXPECT_EQ(PromiseSteps("f32[4096]", "S(0),R", "R,R", ordered),
             "all_gather{dp} -> R,R | nothing is reduced");
 
-  // In blocks, which what is exact does not need.
+  // In blocks; exact reductions need none.
   PlannerOptions blocks = ordered;
   blocks.reduce_block = 5;
   EXPECT_EQ(PromiseSteps("f32[4096]", "P,R", "S(0),R", blocks),
@@ -250,7 +253,7 @@ TEST(PlannerTest, OrderedReductions) {
             "INVALID_ARGUMENT: a reduce_block of -1 is below 0");
 }
 
-// In stages where that is cheaper, on domains of 8.
+// In stages if that is cheaper, on domains of 8.
 TEST(PlannerTest, ReductionsInStages) {
   const auto stages = [](const char* mesh, const char* tensor, const char* from, const char* to,
                          int64_t block, const char* topology = "nvlink=8") -> std::string {
@@ -272,15 +275,15 @@ TEST(PlannerTest, ReductionsInStages) {
   EXPECT_EQ(stages("a=64", "f32[1048576]", "P", "S(0)", 8), staged);
   EXPECT_EQ(stages("a=64", "f32[1048575]", "P", "S(0)", 8), "2 padded" + staged.substr(6));
   EXPECT_EQ(stages("a=512,b=64", "f32[1048576]", "R,P", "R,S(0)", 8), staged);
-  // An all_reduce of it ends with a gather of its own, of as many bytes.
+  // An all_reduce also gathers in stages, with as many bytes again.
   EXPECT_EQ(stages("a=64", "f32[1048576]", "P", "R", 8),
             fmt::format("2 even {}", 2 * (7 * 8 + 7) * (1 << 20) / 64 * 4));
-  // Blocks that do not divide the group, are all of it, or one contribution.
+  // Blocks that do not divide the group, that are the group, or that have one contribution.
   const std::string flat = fmt::format("1 even {}", 63 * (1 << 20) / 64 * 4);
   for (const int64_t block : {0, 1, 7, 24, 64, 100}) {
     EXPECT_EQ(stages("a=64", "f32[1048576]", "P", "S(0)", block), flat) << block;
   }
-  // Sums that are twice as wide as contributions, over links that are all alike.
+  // Sums twice as wide as contributions, over equal links.
   EXPECT_EQ(stages("a=8", "bf16[4194304]", "P", "S(0)", 2, "flat"),
             fmt::format("1 even {}", 7 * (1 << 22) / 8 * 2));
 }
@@ -288,28 +291,28 @@ TEST(PlannerTest, ReductionsInStages) {
 TEST(PlannerTest, BatchInvariantReductions) {
   PlannerOptions options{.reproducibility = Reproducibility::kBatchInvariant};
   const std::string native =
-      " | engine local reduces every element alike, in one step by groups "
-      "that lie alike";
+      " | engine local reduces every element in the same way, in one step by equivalent groups";
   const std::string why = " | contributions are combined in ascending order of coordinates: ";
   EXPECT_EQ(PromiseSteps("f32[4096]", "S(0),P", "S(0),R", options),
             "all_reduce{tp} -> S(0),R" + native);
   EXPECT_NE(PromiseSteps("f32[4096]", "P,R", "R,R", options)
-                .find(why + "several groups would reduce the same: tp is replicated"),
+                .find(why + "several groups would reduce the same value: tp is replicated"),
             std::string::npos);
   options.topology = Topology::Parse("nvlink=4").value();
   EXPECT_EQ(PromiseSteps("f32[4096]", "S(0),P", "S(0),R", options),
-            "all_reduce{tp} -> S(0),R" + why + "the groups do not lie alike on the topology");
+            "all_reduce{tp} -> S(0),R" + why + "the groups are not equivalent on the topology");
   options.topology = Topology::Parse("nvlink=8").value();
   EXPECT_EQ(PromiseSteps("f32[4096]", "P,S(0)", "R,S(0)", options),
-            "all_reduce{dp} -> R,S(0)" + why + "the groups do not lie alike on the topology");
+            "all_reduce{dp} -> R,S(0)" + why + "the groups are not equivalent on the topology");
   options.engine = EngineCapabilities::Nccl();
   EXPECT_EQ(PromiseSteps("f32[4800]", "P,P", "R,R", options),
             "reduce_scatter{dp,tp} -> S(0),S(0); exchange{dp,tp} -> R,R" + why +
-                "engine nccl promises nothing about where an element lies");
+                "engine nccl does not promise to reduce every element in the same way");
   options.engine.native_invariance = NativeInvariance::kAllReduce;
   EXPECT_EQ(PromiseSteps("f32[4096]", "P,P", "S(0),R", options),
             "reduce_scatter{dp,tp} -> S(0),S(0); exchange{tp} -> S(0),R" + why +
-                "the reduce_scatter of engine nccl over dp is no all_reduce");
+                "engine nccl reduces every element in the same way by all_reduce only, not by "
+                "reduce_scatter over dp");
 }
 
 std::string CastSteps(const std::string& from_tensor, const std::string& to_tensor,
@@ -321,7 +324,7 @@ std::string CastSteps(const std::string& from_tensor, const std::string& to_tens
 }
 
 TEST(PlannerTest, CastsBeforeMovesThatWiden) {
-  // FSDP's pair: the weight is gathered, and its gradient reduced.
+  // FSDP's pair: a weight is gathered, and its gradient reduced.
   EXPECT_EQ(CastSteps("f32[4096,4096]", "bf16[4096,4096]", "S(0),S(1)", "R,S(1)"),
             "cast{bf16} -> S(0),S(1); all_gather{fsdp} -> R,S(1)");
   EXPECT_EQ(CastSteps("bf16[4096,4096]", "f32[4096,4096]", "P,S(1)", "S(0),S(1)"),
@@ -334,8 +337,9 @@ TEST(PlannerTest, CastsBeforeMovesThatWiden) {
             "slice{fsdp} -> S(0),R; cast{f64} -> S(0),R");
 }
 
-// What only the target has partial is masked to join the reduction, reduced, and masked anew: there
-// is nothing to slice, and the cast, or an op that mixes with no other, comes in between.
+// A mesh dim that is partial in the target only: a mask lets it join the reduction, and a second
+// mask makes it partial again. The tensor cannot be sliced, and a cast, or an op that does not mix
+// with others, comes in between.
 TEST(PlannerTest, WhatJoinsAReductionMayBePartialInTheTarget) {
   EXPECT_EQ(CastSteps("f32[]", "bf16[]", "P,R", "R,P"),
             "mask{tp} -> P,P; all_reduce{fsdp,tp} -> R,R; cast{bf16} -> R,R; mask{tp} -> R,P");
@@ -344,13 +348,13 @@ TEST(PlannerTest, WhatJoinsAReductionMayBePartialInTheTarget) {
             "mask{tp} -> R,P");
   EXPECT_EQ(Steps(TryPlan("a=2,b=2", "f32[]", "P,R", "R,P(max)")),
             "mask{b} -> P,P; all_reduce{a,b} -> R,R; mask{b} -> R,P(max)");
-  // In its own dtype, a mask is of both.
+  // Without a cast, one mask does both.
   EXPECT_EQ(Steps(TryPlan("a=2,b=2", "f32[]", "P,R", "R,P")),
             "mask{b} -> P,P; all_reduce{a} -> R,P");
 }
 
 TEST(PlannerTest, NothingIsRoundedTwice) {
-  // Sums of bf16 are formed in f32: to f8e5m2 they go from there.
+  // Sums of bf16 are formed in f32, so the cast to f8e5m2 starts from f32.
   EXPECT_EQ(CastSteps("bf16[4096,64]", "f8e5m2[4096,64]", "P,S(1)", "S(0),S(1)"),
             "cast{f32} -> P,S(1); reduce_scatter{fsdp} -> S(0),S(1); "
             "cast{f8e5m2} -> S(0),S(1)");
@@ -367,7 +371,7 @@ TEST(PlannerTest, WhatStaysPartialIsCastOnlyExactly) {
             "reduce_scatter{fsdp} -> S(0),P; cast{f32} -> S(0),P");
   EXPECT_NE(CastSteps("f32[4096,64]", "bf16[4096,64]", "P,P", "S(0),P").find("one by one"),
             std::string::npos);
-  // A mask has the identity of the target's dtype.
+  // A mask fills with the identity of the target's dtype.
   EXPECT_EQ(CastSteps("i8[64]", "i32[64]", "R,R", "P(max),R"),
             "cast{i32} -> R,R; mask{fsdp} -> P(max),R");
 }
@@ -383,7 +387,7 @@ TEST(PlannerTest, PackedElementsMoveInWholeBytes) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->steps()[0].bytes_in, 6);
   EXPECT_EQ(plan->total().peak_bytes - plan->total().workspace_bytes, 6 + 12);
-  // Ten elements cannot be cut into quarters; the plan does not try.
+  // Ten elements cannot be cut into quarters of whole bytes, so no plan cuts them.
   EXPECT_EQ(Steps(TryPlan("a=2,b=2", "f4e2m1[10]", "R,R", "R,R")), "");
   EXPECT_FALSE(TryPlan("a=2,b=2", "f4e2m1[10]", "S(0),S(0)", "R,R").ok());
 }
@@ -416,12 +420,12 @@ TEST(PlannerTest, RaggedCutsOfManySizes) {
       TryPlan("a=1025,b=1025", "f32[1026,1026]", "S(0)" + sizes + ",S(1)" + sizes, "R,R");
   EXPECT_EQ(two.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(two.status().ToString().find(
-                "leave 1050625 boxes to choose from; this version plans for at most 1048576"),
+                "make 1050625 different boxes; this version plans for at most 1048576"),
             std::string::npos);
 }
 
-// Thousands of paths are within a few percent of the best, which takes 1,367,123 ns and a search
-// through 11,000 states to find.
+// Thousands of paths are within a few percent of the best one, which takes 1,367,123 ns; a search
+// has to expand 11,000 states to find it.
 TEST(PlannerTest, ALongSearchSettlesForAPathNearTheBest) {
   const auto plan =
       TryPlan("a=5,b=5,c=5,d=2,e=3", "f32[128,32,32,16,256]", "S(2),R,R,S(1),S(4)", "R,S(4),R,R,R");

@@ -26,7 +26,7 @@ MAX_LINE = 100
 
 # A phrase, and what to write instead.
 PHRASES = [
-    (r"\b(?:is|are|was|were|be) no (?!longer\b|more\b|less\b|fewer\b|larger\b|greater\b|smaller\b|"
+    (r"(?<!there )\b(?:is|are|was|were|be) no (?!longer\b|more\b|less\b|fewer\b|larger\b|greater\b|smaller\b|"
      r"later\b|earlier\b|slower\b|faster\b|better\b|worse\b|dearer\b|cheaper\b|wider\b|longer\b)",
      "is not a, there is no"),
     (r"\bgone on\b|\bgoes on by\b", "expand, continue"),

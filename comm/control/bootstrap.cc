@@ -1,3 +1,5 @@
+// Bootstrap over a hub: in one process, and by TCP with a given address. torchrun.cc has
+// FromTorchrun().
 #include "meshift/bootstrap.h"
 
 #include <chrono>
@@ -50,11 +52,11 @@ class HubBootstrap final : public Bootstrap {
   const JobRank job_;
   const std::string address_;
   const Timeout timeout_;
-  const std::shared_ptr<Hub> hub_;  // null where it is in another process
+  const std::shared_ptr<Hub> hub_;  // null if it is in another process
   const std::unique_ptr<Client> client_;
 };
 
-// A rank in the hub's process.
+// The bootstrap of a rank in the hub's process.
 absl::StatusOr<std::unique_ptr<Bootstrap>> Adopted(const JobRank& job, std::string address,
                                                    const JobKey& key, Bootstrap::Timeout timeout,
                                                    std::shared_ptr<Hub> hub) {
@@ -77,7 +79,7 @@ absl::Status CheckJob(const JobRank& job) {
   }
   if (job.local_rank < 0) return InvalidArgument("local rank {} is negative", job.local_rank);
   if (job.local_rank > INT32_MAX) {
-    return InvalidArgument("local rank {} is no device's ordinal", job.local_rank);
+    return InvalidArgument("local rank {} is larger than {}", job.local_rank, INT32_MAX);
   }
   if (job.local_world_size < 0 || job.local_world_size > job.world_size) {
     return InvalidArgument("a local world size of {} is not between 0 and {}", job.local_world_size,
@@ -93,9 +95,9 @@ bool OnOneHost(const JobRank& job) {
 absl::StatusOr<OpenHub> OpenHub::Open(const JobRank& job, JobKey key, const std::string& host,
                                       int port) {
   MESHIFT_RETURN_IF_ERROR(CheckJob(job));
-  if (job.rank != 0) return InvalidArgument("rank {} opens a hub, which is rank 0's", job.rank);
+  if (job.rank != 0) return InvalidArgument("rank {} cannot open the hub; rank 0 must", job.rank);
   MESHIFT_RETURN_IF_ERROR(ReserveDescriptors(job.world_size));
-  // A port that is named may be in use for a moment yet.
+  // A given port may still be in use for a moment.
   const Clock::time_point patience = Clock::now() + std::chrono::seconds(port == 0 ? 0 : 3);
   MESHIFT_ASSIGN_OR_RETURN(Listening listening, Listening::Open(port, host, patience));
   OpenHub open;
@@ -160,7 +162,7 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> Bootstrap::Connect(const JobRank& job
                                                               const std::string& address,
                                                               Timeout timeout) {
   MESHIFT_ASSIGN_OR_RETURN(HubAddress hub, ParseHubAddress(address));
-  // The shortest way on one host, whatever its interfaces do.
+  // Loopback works on one host whatever the state of its interfaces.
   if (hub.hosts.back() == HostName()) hub.hosts.insert(hub.hosts.begin(), kLoopback);
   return EnterHub(
       job, [&] { return hub; }, timeout);

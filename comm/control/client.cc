@@ -44,11 +44,11 @@ using Kind = Frame::Kind;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kAnswerTime(500);
-constexpr size_t kMaxParted = 256;  // roots whose numbers of calls are told at the end
-constexpr size_t kJoinBytes = 32;   // of a kBye for each set of ranks, beside these
+constexpr size_t kMaxParted = 256;  // roots whose numbers of calls a kBye lists
+constexpr size_t kJoinBytes = 32;   // of a kBye per entry, beside the entry's text
 
-// What a peer says that it failed with, and who it is. One that failed because another did passes
-// on what that one had: the first reason alone stays, and who had it.
+// The error of a peer's failure: "rank 3 has failed: ...". If the peer failed because of another
+// rank, its text has that rank's failure; only the original rank and reason are kept.
 absl::Status FailureOf(int64_t rank, const absl::Status& error) {
   const std::string text = Message(error);
   constexpr std::string_view kRank = "rank ";
@@ -67,13 +67,13 @@ absl::Status FailureOf(int64_t rank, const absl::Status& error) {
                                   absl::StartsWith(text, own) ? text.substr(own.size()) : text));
 }
 
-// What is said of a rank that left for an error.
+// The error of a rank that left with `reason`: "rank 3: ...".
 absl::Status LeftFor(int64_t rank, const absl::Status& reason) {
   const std::string own = fmt::format("rank {}", rank);
   return absl::StartsWith(Message(reason), own + ": ") ? reason : Annotate(reason, own);
 }
 
-// Of the text of a kBye.
+// Decodes the text of a kBye: numbers of joins and of calls, by ranks or root.
 std::map<std::string, int64_t> DecodeJoins(const std::string& text) {
   std::map<std::string, int64_t> joins;
   const absl::StatusOr<std::vector<std::string>> list = DecodeList(text);
@@ -83,7 +83,7 @@ std::map<std::string, int64_t> DecodeJoins(const std::string& text) {
   return joins;
 }
 
-// Adds what is there to `reader`; false at the end of the connection.
+// Reads once from the socket into `reader`. False at the end of the connection.
 bool Receive(const Socket& socket, FrameReader* reader) {
   std::array<char, 1 << 16> bytes;
   ssize_t size = 0;
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(const JobRank& job, Socket
     absl::StatusOr<std::optional<Frame>> frame = reader.Next();
     if (!frame.ok()) {
       return absl::UnavailableError(
-          fmt::format("who answers rank {} is not a hub of this version: {}", job.rank,
+          fmt::format("the process that answers rank {} is not a hub of this version: {}", job.rank,
                       Message(frame.status())));
     }
     if (*frame) {
@@ -140,15 +140,15 @@ Client::~Client() {
     left = !told_.ok();
     size_t size = 0;
     for (const auto& [ranks, times] : joins_) {
-      // What is left out is taken for not joined: an error at a rank that comes late, no wrong
-      // data.
+      // Peers assume that omitted sets were not joined. A rank that joins late may then get an
+      // error, but never wrong data.
       size += ranks.size() + kJoinBytes;
       if (size > kMaxRanksText) break;
       joins.push_back(ranks);
       joins.push_back(std::to_string(times));
     }
-    // The last roots' calls, by their keys, which are no ranks. Those that are left out are missed
-    // by whoever waits for their time-out.
+    // The numbers of calls of the last roots, by their keys (with "#", unlike ranks). If one is
+    // omitted, peers that wait for this rank end with their time-out.
     for (auto it = parted_.rbegin(); it != parted_.rend(); ++it) {
       size += it->first.size() + kJoinBytes;
       if (size > kMaxRanksText) break;
@@ -173,7 +173,7 @@ void Client::Run(FrameReader reader) {
       }
     }
   } catch (const std::bad_alloc&) {
-    Lose(absl::ResourceExhaustedError("no memory for what the hub says"), false);
+    Lose(absl::ResourceExhaustedError("no memory for a message of the hub"), false);
   }
 }
 
@@ -255,7 +255,7 @@ void Client::HandleOfAbsent(const Frame& frame) {
     if (frame.kind != Kind::kBye) first_gone_.Update(went);
     changed_.notify_all();
   }
-  // A rank that leaves has failed nobody, but who makes calls that it has not made.
+  // A rank that leaves in order only fails peers that make calls that it has not made.
   const auto calls =
       frame.kind == Kind::kBye ? DecodeJoins(frame.text) : std::map<std::string, int64_t>();
   const MutexLock roots_lock(roots_mutex_);
@@ -274,7 +274,7 @@ void Client::Lose(const absl::Status& status, bool left) {
   {
     const MutexLock lock(mutex_);
     if (!lost_.ok()) return;
-    // Rank 0's process may have ended because another one did, which then is what to say.
+    // Rank 0's process may have ended because another one did; then that one is the reason.
     if (!first_gone_.ok()) error = Annotate(first_gone_, Message(status) + ", after this");
     lost_ = error;
     hub_left_ = left;
@@ -286,7 +286,7 @@ void Client::Lose(const absl::Status& status, bool left) {
 
 void Client::Send(const Frame& frame) {
   const MutexLock lock(send_mutex_);
-  // Where the hub is gone, the reading thread will see it.
+  // If the hub is gone, the reading thread detects it.
   socket_.SendAll(Encode(frame)).IgnoreError();
 }
 
@@ -332,7 +332,7 @@ absl::StatusOr<std::string> Client::AwaitExchange(int64_t number,
       absent = absent_.size();
       gone = absent_;
     }
-    // Who went may have given its bytes before.
+    // A rank that is gone may have sent its bytes before.
     const Missing missing = AskMissing(number);
     for (const int64_t rank : missing.ranks) {
       const auto it = gone.find(rank);
@@ -425,18 +425,18 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   if (!ascend || std::find(ranks.begin(), ranks.end(), job_.rank) == ranks.end() ||
       ranks.front() < 0 || ranks.back() >= job_.world_size) {
-    return InvalidArgument("ranks {{{}}} are not ascending ranks of {}, with rank {} among them",
+    return InvalidArgument("ranks {{{}}} are not ascending ranks below {} that include rank {}",
                            fmt::join(ranks, ","), job_.world_size, job_.rank);
   }
   const std::string text = EncodeRanks(ranks);
   if (text.size() > kMaxRanksText) {
-    return InvalidArgument("{} ranks need {} bytes to be listed, more than {}", ranks.size(),
+    return InvalidArgument("the list of {} ranks has {} bytes; the limit is {}", ranks.size(),
                            text.size(), kMaxRanksText);
   }
   const MutexLock roots_lock(roots_mutex_);
   std::string key;
   absl::Status hub_left;
-  std::vector<std::pair<int64_t, int64_t>> calls_of_left;  // of this root
+  std::vector<std::pair<int64_t, int64_t>> calls_of_left;  // rank, and its calls on this root
   {
     const MutexLock lock(mutex_);
     const int64_t number = joins_[text]++;

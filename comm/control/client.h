@@ -1,5 +1,6 @@
-// One rank's connection to the hub: Bootstrap and ControlChannel in one. A thread reads what comes,
-// and answers peers that ask.
+// One rank's connection to the hub. It is the rank's ControlChannel, and does the work of its
+// Bootstrap. A thread reads the hub's frames, answers peers' questions, and calls the roots'
+// on_failure. Safe for concurrent use.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto client, Client::Start(job, std::move(socket), key, deadline));
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_H_
@@ -35,17 +36,17 @@ namespace meshift {
 
 class Client final : public ControlChannel {
  public:
-  // How long a hub that is there may take to answer, and, once it has, to let a rank in.
+  // How long a connected hub may take to answer, and then to accept the rank.
   static constexpr std::chrono::seconds kHelloTime{5};
   static constexpr std::chrono::seconds kProofTime{60};
 
-  // Says hello and waits for the hub's welcome. FAILED_PRECONDITION: the job's own hub refuses this
-  // rank. Else somebody else may be there, or the hub later: DEADLINE_EXCEEDED: no answer by
-  // `until`, or in the times above; UNAVAILABLE: who answers is not the job's hub, or has hung up.
+  // Sends the hello and waits for the hub's welcome. FAILED_PRECONDITION: the job's own hub refuses
+  // this rank, so a retry is useless. Worth a retry are DEADLINE_EXCEEDED (no answer by `until`, or
+  // within the times above) and UNAVAILABLE (the peer is not the job's hub, or has hung up).
   static absl::StatusOr<std::unique_ptr<Client>> Start(const JobRank& job, Socket socket,
                                                        const JobKey& key,
                                                        std::chrono::steady_clock::time_point until);
-  // Leaves the job, unless Leave() has.
+  // Leaves the job, unless Leave() did.
   ~Client() override;
 
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine,
@@ -64,34 +65,34 @@ class Client final : public ControlChannel {
   void Handle(Frame frame);
   void HandleOfRoot(Frame frame);
   void HandleOfAbsent(const Frame& frame);
-  // Whether a rank that left has joined these ranks (as text) more than `number` times before. It
-  // may then be done with a root that this rank is only about to join.
+  // Whether `rank`, which has left, had joined roots over `ranks` (EncodeRanks) more than `number`
+  // times. Then it may have finished with a root that this rank is about to join.
   bool HadJoined(int64_t rank, const std::string& ranks, int64_t number) const
       MESHIFT_REQUIRES(mutex_);
-  // The hub is lost. Where it has left, no root has failed for that.
+  // The hub is lost. If it left in order (`left`), that alone fails no root.
   void Lose(const absl::Status& status, bool left);
   void Send(const Frame& frame);
-  // What the other ranks of a root say about a call, by rank, and the hub as rank -1: what comes
-  // within half a second, and before one of them leaves for an error.
+  // Asks the other ranks of a root about a call. Returns the answers by rank, the hub's as rank -1,
+  // that arrive within half a second and before one of the ranks leaves with an error.
   std::map<int64_t, Frame> Ask(const std::string& root, int64_t call,
                                absl::Span<const int64_t> ranks);
-  // Why one of `ranks` has left; OK: none has left for an error.
+  // The error with which one of `ranks` has left; OK if there was none.
   absl::Status WhyLeft(absl::Span<const int64_t> ranks);
   absl::Status WhyLeftLocked(absl::Span<const int64_t> ranks) const MESHIFT_REQUIRES(mutex_);
-  // It has given no answer, and is neither gone nor has it left.
+  // Whether the hub is not lost, so that one which has not answered is stuck.
   bool HubIsSilent();
-  // Waits until the hub has passed on a root's failure ("": that this rank leaves); half a second
-  // at most.
+  // Waits until the hub has forwarded a root's failure, or with "" this rank's kLeave; at most half
+  // a second.
   void AwaitPassed(const std::string& root);
-  // Who has not given its bytes, and what else the hub knows about it.
+  // The hub's answer to kMissing: the ranks that have not sent their bytes, and notes about why.
   struct Missing {
-    bool answered = false;  // by the hub
+    bool answered = false;  // false: the hub did not answer in time
     std::vector<int64_t> ranks;
     std::vector<std::string> notes;
   };
   Missing AskMissing(int64_t exchange);
   absl::StatusOr<std::string> AwaitExchange(int64_t number, std::chrono::nanoseconds timeout);
-  // `calls`: that this rank has made of it.
+  // `calls` is the number of calls that this rank has made on the root.
   void LeaveRoot(const std::string& root, int64_t calls);
 
   const JobRank job_;
@@ -101,30 +102,30 @@ class Client final : public ControlChannel {
 
   Mutex mutex_;
   std::condition_variable changed_;
-  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);      // why there is no hub any more
-  bool hub_left_ MESHIFT_GUARDED_BY(mutex_) = false;  // in order
-  absl::Status told_ MESHIFT_GUARDED_BY(mutex_);      // with Leave()
-  std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that went, and how
-  // Those that left for an error, in their order.
+  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);      // why the hub is lost; OK: it is not
+  bool hub_left_ MESHIFT_GUARDED_BY(mutex_) = false;  // it left in order
+  absl::Status told_ MESHIFT_GUARDED_BY(mutex_);      // this rank's reason in Leave()
+  std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that left or died
+  // Ranks that left with an error, in order.
   std::vector<std::pair<int64_t, absl::Status>> left_ MESHIFT_GUARDED_BY(mutex_);
-  // The last roots that were left, and how many calls they had.
+  // The last kMaxParted roots that this rank left, with their numbers of calls.
   std::deque<std::pair<std::string, int64_t>> parted_ MESHIFT_GUARDED_BY(mutex_);
-  // Of those that went without leaving the one that was first: others may have ended for it.
+  // The first rank that died or left with an error; later ones may have ended because of it.
   absl::Status first_gone_ MESHIFT_GUARDED_BY(mutex_);
-  // How often those that left had joined which ranks.
+  // For each rank that left in order, how often it had joined which ranks.
   std::map<int64_t, std::map<std::string, int64_t>> joins_of_left_ MESHIFT_GUARDED_BY(mutex_);
   int64_t exchanges_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  // By number, those that are waited for; empty until the hub has all.
+  // The exchanges in progress, by number; without a value until the hub has all parts.
   std::map<int64_t, std::optional<std::string>> exchanged_ MESHIFT_GUARDED_BY(mutex_);
   std::map<int64_t, Missing> missing_ MESHIFT_GUARDED_BY(mutex_);
   int64_t questions_ MESHIFT_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::map<int64_t, Frame>> answers_ MESHIFT_GUARDED_BY(mutex_);
-  std::map<std::string, int64_t> joins_ MESHIFT_GUARDED_BY(mutex_);  // of each set of ranks
-  std::set<std::string> passed_ MESHIFT_GUARDED_BY(mutex_);          // roots whose failure has gone
+  std::map<std::string, int64_t> joins_ MESHIFT_GUARDED_BY(mutex_);  // Join() calls by ranks
+  std::set<std::string> passed_ MESHIFT_GUARDED_BY(mutex_);  // roots whose kPassed has arrived
   // Failures of roots that this rank has not joined yet.
   std::map<std::string, absl::Status> early_ MESHIFT_GUARDED_BY(mutex_);
 
-  // Held while a root is called by this client's thread; taken before mutex_.
+  // Held while the reading thread calls a root. Lock order: before mutex_.
   Mutex roots_mutex_;
   std::map<std::string, ClientRoot*> roots_ MESHIFT_GUARDED_BY(roots_mutex_);
 };

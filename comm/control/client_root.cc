@@ -26,10 +26,10 @@ namespace {
 
 using Kind = Frame::Kind;
 
-// How often a thread that waits does what it is to do meanwhile.
+// The pause of a waiting thread between two calls of `meanwhile`.
 constexpr std::chrono::microseconds kMeanwhile(50);
 
-// Where the post of a call is kept, whatever number somebody asks about.
+// The slot of a call's post. Any number is valid, as peers may ask about any call.
 size_t Slot(int64_t call) { return static_cast<uint64_t>(call) % ControlRoot::kRememberedPosts; }
 
 }  // namespace

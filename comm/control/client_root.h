@@ -1,5 +1,5 @@
-// What a rank knows of one root: its own last posts, what the hub has settled, and the first
-// failure. Peers are asked and told through the client, whose thread brings what they say.
+// One rank's state of one root: its own last posts, the calls that the hub has settled, and the
+// first failure. The client carries its messages; the client's thread delivers those of peers.
 //
 //   root->Post(post, /*announce=*/true);
 //   MESHIFT_RETURN_IF_ERROR(root->Await(post.call, timeout));
@@ -24,7 +24,7 @@ namespace meshift {
 
 class Client;
 
-// UNAVAILABLE: the rank has left the job, in order, or is gone.
+// UNAVAILABLE: the rank has left the job in order (`left`), or its process or connection is gone.
 absl::Status Went(int64_t rank, bool left);
 
 // Safe for concurrent use.
@@ -41,19 +41,19 @@ class ClientRoot final : public ControlRoot {
   void Fail(const absl::Status& error) override;
   absl::Status Health() const override;
 
-  // For the client's thread.
+  // Called by the client's thread.
   bool Has(int64_t rank) const;
   void Settle(int64_t call, const absl::Status& status);
   void PeerFailed(const absl::Status& status);
-  // Peer `rank` has left in order, once it had made so many calls. Who makes more needs it.
+  // Peer `rank` has left in order after `calls` calls. A later call here fails, since it needs it.
   void PeerLeft(int64_t rank, int64_t calls);
-  // The hub has left, in order: nothing has failed, and no call will be settled any more.
+  // The hub has left in order: no failure, but no further call is settled.
   void HubLeft(const absl::Status& status);
-  // Fills in what this rank says about the call that `question` names.
+  // Fills in this rank's answer about the call that `question` names.
   void Answer(Frame* question) const;
 
  private:
-  // A call needs a peer that has left.
+  // Fails the root: a call needs a peer that has left.
   void MissPeer();
 
   Client* const client_;
@@ -66,11 +66,11 @@ class ClientRoot final : public ControlRoot {
   std::vector<CallPost> posts_ MESHIFT_GUARDED_BY(mutex_);  // call k at k % kRememberedPosts
   int64_t calls_ MESHIFT_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, absl::Status> settled_ MESHIFT_GUARDED_BY(mutex_);
-  absl::Status told_ MESHIFT_GUARDED_BY(mutex_);  // the peers, of a failure here
-  absl::Status failure_ MESHIFT_GUARDED_BY(mutex_);
+  absl::Status told_ MESHIFT_GUARDED_BY(mutex_);     // this rank's own failure, sent to the peers
+  absl::Status failure_ MESHIFT_GUARDED_BY(mutex_);  // the first failure of a peer
   absl::Status hub_left_ MESHIFT_GUARDED_BY(mutex_);
-  absl::Status left_ MESHIFT_GUARDED_BY(mutex_);  // of the peer that has left with the fewest calls
-  std::atomic<int64_t> fewest_calls_ = INT64_MAX;  // of those that have left
+  absl::Status left_ MESHIFT_GUARDED_BY(mutex_);   // of the peer that left after the fewest calls
+  std::atomic<int64_t> fewest_calls_ = INT64_MAX;  // of the peers that have left
   std::atomic<bool> failed_ = false;               // !failure_.ok()
 };
 

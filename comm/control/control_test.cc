@@ -1,4 +1,5 @@
-// The same tests for ranks in one process and for ranks that are connected by TCP.
+// The control channel and Exchange(). Each test runs with ranks connected in one process and by
+// TCP.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -53,7 +54,7 @@ void OnThreads(int64_t n, const std::function<void(int64_t)>& run) {
 
 class ControlTest : public testing::TestWithParam<bool> {
  protected:
-  // `root` of each rank, all of whom have joined.
+  // Connects `n` ranks, and all join a root over all ranks.
   void Join(int64_t n, milliseconds timeout = kLong) {
     ranks_ = Connected(n, GetParam(), timeout);
     std::vector<int64_t> all(n);
@@ -62,7 +63,7 @@ class ControlTest : public testing::TestWithParam<bool> {
     for (int64_t r = 0; r < n; ++r) {
       roots_.push_back(*ranks_[r]->control()->Join(all, failures_[r].Listener()));
     }
-    // Whoever has had an answer knows that the hub has seen its join.
+    // After the exchange the hub has handled all joins.
     OnThreads(n, [&](int64_t r) { ASSERT_TRUE(ranks_[r]->Exchange("").ok()); });
   }
 
@@ -216,14 +217,14 @@ TEST_P(ControlTest, AFailureReachesTheRootsOfPeersOnce) {
   EXPECT_EQ(roots_[1]->Health(), absl::OkStatus());
 }
 
-// Who fails because another has failed says so; what it was is said once.
+// A rank that fails because of another rank passes that failure on; the text has it once.
 TEST_P(ControlTest, AFailureThatIsPassedOnStaysWithWhoHadIt) {
   const std::pair<const char*, const char*> cases[] = {
       {"rank 2 has failed: cable", "rank 2 has failed: cable"},
       {"pool 7: rank 12 has failed: cable; rank 0 has not made call 3",
        "rank 12 has failed: cable; rank 0 has not made call 3"},
       {"rank 2 is gone: its process has ended", "rank 2 is gone: its process has ended"},
-      // Only what it knows besides.
+      // The other rank's failure is not the reason, only additional information.
       {"late; rank 2 is gone: it has ended",
        "rank 1 has failed: late; rank 2 is gone: it has ended"},
       {"rank 1: call 3 has failed: late", "rank 1 has failed: call 3 has failed: late"},
@@ -253,7 +254,7 @@ TEST_P(ControlTest, AFailureConcernsItsRootOnly) {
   EXPECT_EQ(again0->Health(), absl::OkStatus());
 }
 
-// It may have made all calls that there are.
+// The rank that leaves may have made all calls that its peers need.
 TEST_P(ControlTest, ARankThatLeavesFailsOnlyWhoMakesMoreCalls) {
   Join(3);
   for (const auto& root : roots_) root->Post({.call = 0, .what = &plan_a_}, false);
@@ -266,14 +267,14 @@ TEST_P(ControlTest, ARankThatLeavesFailsOnlyWhoMakesMoreCalls) {
   }
   const absl::Status left = absl::UnavailableError("rank 2 has left the job, after 1 call");
   EXPECT_EQ(roots_[0]->Health(), left);
-  EXPECT_EQ(roots_[1]->Explain(0, absl::OkStatus()), absl::OkStatus());  // it has heard of it too
+  EXPECT_EQ(roots_[1]->Explain(0, absl::OkStatus()), absl::OkStatus());  // it has received the kBye
   EXPECT_EQ(roots_[1]->Health(), absl::OkStatus());
   roots_[1]->Post({.call = 1, .what = &plan_a_}, false);
   EXPECT_EQ(roots_[1]->Health(), left);
   EXPECT_EQ(roots_[1]->Await(1, kLong), left);
 }
 
-// A rank whose own error ends it: the others end at once, with that reason, whatever they wait in.
+// When a rank leaves with an error, every wait of the others ends at once with that reason.
 TEST_P(ControlTest, TheReasonOfARankThatLeavesEndsEveryWaitOfTheOthers) {
   const absl::Status reason = absl::ResourceExhaustedError("no 8 GiB for the target");
   const absl::Status told = absl::ResourceExhaustedError("rank 2: no 8 GiB for the target");
@@ -327,7 +328,7 @@ TEST_P(ControlTest, ARankThatLeavesBeforeItsFirstCallIsHeard) {
 
 TEST_P(ControlTest, ExplainEndsAtOnceWhenAPeerLeavesWithAReason) {
   Join(3);
-  // A peer that never answers would take half a second.
+  // Waiting for an answer of the rank that left would take half a second.
   std::thread leaves([&] { ranks_[1]->Leave(absl::DataLossError("rank 1: file")); });
   const absl::Status told = absl::DataLossError("rank 1: file");
   EXPECT_EQ(failures_[0].Await(), std::vector<absl::Status>{told});
@@ -335,11 +336,11 @@ TEST_P(ControlTest, ExplainEndsAtOnceWhenAPeerLeavesWithAReason) {
   leaves.join();
 }
 
-// Joins once it is known here that `left` has left.
+// Joins after this rank has learned that `left` has left.
 absl::StatusOr<std::unique_ptr<ControlRoot>> JoinWithout(ControlChannel* channel, int64_t left,
                                                          const std::vector<int64_t>& ranks) {
   const auto end = std::chrono::steady_clock::now() + kLong;
-  // A set that it never joins.
+  // `left` never joins a root over this set.
   while (channel->Join({std::min<int64_t>(left, 1), std::max<int64_t>(left, 1)}, nullptr).ok()) {
     if (std::chrono::steady_clock::now() > end) return absl::DeadlineExceededError("is still here");
     std::this_thread::sleep_for(milliseconds(1));
@@ -347,7 +348,7 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> JoinWithout(ControlChannel* channel
   return channel->Join(ranks, nullptr);
 }
 
-// It may have done all that the root is for.
+// The rank that left may have finished with the root.
 TEST_P(ControlTest, ARankMayLeaveOnceItHasJoinedThoughOthersHaveNot) {
   for (const int64_t left : {2, 0}) {
     Ranks ranks = Connected(3, GetParam());
@@ -356,7 +357,7 @@ TEST_P(ControlTest, ARankMayLeaveOnceItHasJoinedThoughOthersHaveNot) {
     const auto joined = JoinWithout(ranks[1]->control(), left, {0, 1, 2});
     ASSERT_TRUE(joined.ok()) << joined.status();
     EXPECT_TRUE((*joined)->Health().ok());
-    // This one it has not joined.
+    // It has not joined this one.
     EXPECT_EQ(ranks[1]->control()->Join({0, 1, 2}, nullptr).status().code(),
               absl::StatusCode::kUnavailable);
   }
@@ -371,7 +372,7 @@ TEST_P(ControlTest, JoinRefusesOtherRanks) {
   }
 }
 
-// A rank whose process dies says no goodbye.
+// A rank whose process dies sends no kBye.
 TEST(TcpControlTest, AProcessThatDiesFailsTheRootsItIsIn) {
   const auto zero = *Bootstrap::Listen({.world_size = 3});
   const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 3}, zero->address());
@@ -415,7 +416,7 @@ TEST(TcpControlTest, AHubThatLeavesIsMissedByWhoeverStillNeedsIt) {
   EXPECT_EQ(exchanged.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(Contains(exchanged.status(), "rank 0 has left the job")) << exchanged.status();
   EXPECT_EQ(root->Health(), absl::OkStatus());
-  // At once: nobody is there to settle it.
+  // At once, since no hub can settle the call.
   EXPECT_EQ(root->Await(0, kLong), exchanged.status());
   EXPECT_EQ(one->control()->Join({0, 1}, nullptr).status().code(), absl::StatusCode::kUnavailable);
 }
@@ -436,7 +437,8 @@ TEST(TcpControlTest, AHubThatDiesFailsAllRoots) {
   dies.join();
 }
 
-// Ranks that hear of it may end, rank 0 with the hub among them, which leaves the job or does not.
+// Ranks that learn of a dead rank may end. Rank 0, with the hub, may be one of them, in order or
+// not.
 TEST(TcpControlTest, AHubThatEndsBehindARankNamesTheFirstThatWasGone) {
   for (const bool leaves : {false, true}) {
     const Listening hub = *Listening::Open(0);
@@ -487,7 +489,7 @@ TEST(TcpControlTest, ASilentHubIsGivenUpInTimeWhateverSignalsCome) {
   std::atomic<bool> given_up = false;
   const pthread_t waits = pthread_self();
   std::thread interrupts([&] {
-    // Whoever waits without a time-out gets away by the hub's end.
+    // Ends waits that have no time-out.
     const auto end = std::chrono::steady_clock::now() + 10 * kShort;
     while (!given_up && std::chrono::steady_clock::now() < end) {
       pthread_kill(waits, SIGUSR1);

@@ -19,7 +19,7 @@
 namespace meshift {
 namespace {
 
-// Numbers are little-endian, on any machine.
+// Writes the lowest `bytes` bytes, little-endian on any machine.
 void Put(uint64_t value, int bytes, std::string* out) {
   for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i) & 0xff));
 }
@@ -29,7 +29,7 @@ void PutText(std::string_view text, std::string* out) {
   *out += text;
 }
 
-// Takes values off the front of some bytes.
+// Reads values from the front of a buffer.
 class Taker {
  public:
   explicit Taker(std::string_view bytes) : bytes_(bytes) {}
@@ -61,7 +61,7 @@ class Taker {
   bool ok_ = true;
 };
 
-constexpr size_t kKept = size_t{1} << 16;  // bytes of memory of a reader that holds nothing
+constexpr size_t kKept = size_t{1} << 16;  // bytes of memory that an empty reader keeps
 
 std::optional<int64_t> ParseRank(std::string_view text) {
   int64_t rank = 0;
@@ -74,7 +74,7 @@ std::optional<int64_t> ParseRank(std::string_view text) {
 }  // namespace
 
 std::string Encode(const Frame& frame) {
-  constexpr size_t kNumbers = 1 + 6 * 8 + 2 * 4;  // and the lengths of the texts
+  constexpr size_t kNumbers = 1 + 6 * 8 + 2 * 4;  // kind, numbers, lengths of the texts
   const size_t size = kNumbers + frame.root.size() + frame.text.size();
   std::string out;
   out.reserve(4 + size);
@@ -120,8 +120,8 @@ std::string EncodeRanks(absl::Span<const int64_t> ranks) {
 
 absl::StatusOr<std::vector<int64_t>> DecodeRanks(std::string_view text, int64_t world_size) {
   const auto refuse = [&] {
-    return InvalidArgument("'{}' are not ascending ranks below {}", std::string(text.substr(0, 60)),
-                           world_size);
+    return InvalidArgument("'{}' is not a list of ascending ranks below {}",
+                           std::string(text.substr(0, 60)), world_size);
   };
   std::vector<int64_t> ranks;
   std::string_view rest = text;
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<int64_t>> DecodeRanks(std::string_view text, int64_t 
     const std::optional<int64_t> first = ParseRank(run.substr(0, dash));
     const std::optional<int64_t> last =
         dash == std::string_view::npos ? first : ParseRank(run.substr(dash + 1));
-    // The world bounds what a run can stand for.
+    // The world size bounds the length of a run.
     if (!first || !last || *last < *first || *last >= world_size) return refuse();
     if (!ranks.empty() && *first <= ranks.back()) return refuse();
     for (int64_t rank = *first; rank <= *last; ++rank) ranks.push_back(rank);
@@ -150,14 +150,14 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
   const size_t size = Taker(bytes).Number(kLength);
   const auto kind = static_cast<uint8_t>(bytes[kLength]);
   if (kind >= limits_.size() || limits_[kind] == 0) {
-    return InvalidArgument("a frame of kind {} may not come here", kind);
+    return InvalidArgument("unexpected frame of kind {}", kind);
   }
   if (size > limits_[kind]) {
-    return InvalidArgument("a frame of kind {} of {} bytes is longer than {}", kind, size,
+    return InvalidArgument("a frame of kind {} has {} bytes; the limit is {}", kind, size,
                            limits_[kind]);
   }
   if (bytes.size() < kLength + size) {
-    // Not at each frame: a buffer of small ones would be moved again and again.
+    // Not at each frame, which would move a buffer of small frames many times.
     bytes_.erase(0, std::exchange(taken_, 0));
     return std::nullopt;
   }
@@ -174,7 +174,7 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
   if (!taker.ok() || !taker.done()) return InvalidArgument("{} bytes are not a frame", size);
   taken_ += kLength + size;
   if (taken_ == bytes_.size()) {
-    // What a long frame took is not kept for short ones.
+    // Frees the memory of a long frame.
     if (bytes_.capacity() > kKept) std::string().swap(bytes_);
     bytes_.clear();
     taken_ = 0;

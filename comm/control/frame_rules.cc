@@ -16,12 +16,12 @@ namespace {
 
 using Kind = Frame::Kind;
 
-constexpr int64_t kMaxCode = 16;    // of absl::StatusCode
+constexpr int64_t kMaxCode = 16;    // the largest absl::StatusCode
 constexpr size_t kFixedBytes = 57;  // of a frame without its texts
-constexpr size_t kLongTexts = 4;    // messages in what the hub says of two plans
-constexpr size_t kRootNumber = 21;  // bytes behind a root\'s ranks: "#" and its number
+constexpr size_t kLongTexts = 4;    // texts in a kSettled, which describes two plans
+constexpr size_t kRootNumber = 21;  // bytes after a root's ranks: "#" and a number
 
-// First and last; what a kind does not use is 0.
+// The first and last valid value. A field that a kind does not use must be 0.
 struct Range {
   int64_t first = 0;
   int64_t last = 0;
@@ -30,7 +30,7 @@ constexpr Range kNumber = {0, kMaxNumber};
 constexpr Range kError = {1, kMaxCode};
 
 struct Rule {
-  bool sent = false;  // by this side
+  bool sent = false;  // whether the side may send this kind
   Range rank = {};
   Range number = {};
   Range id = {};
@@ -43,7 +43,7 @@ struct Rule {
 Rule RuleOf(Kind kind, Side sender, int64_t world_size) {
   const bool hub = sender == Side::kHub;
   const Range member = {0, world_size - 1};
-  const Range teller = hub ? member : Range{};  // the hub fills in who it was
+  const Range teller = hub ? member : Range{};  // the hub fills in the sending rank
   constexpr size_t kRoot = kMaxRanksText + kRootNumber;
   switch (kind) {
     case Kind::kHello:
@@ -112,7 +112,7 @@ bool IsGreeting(Kind kind) { return kind <= Kind::kWelcome; }
 absl::Status CheckFrame(const Frame& frame, Side sender, int64_t world_size) {
   const Rule rule = RuleOf(frame.kind, sender, world_size);
   const auto kind = static_cast<int>(frame.kind);
-  if (!rule.sent) return InvalidArgument("a frame of kind {} is not the sender's to send", kind);
+  if (!rule.sent) return InvalidArgument("the sender may not send a frame of kind {}", kind);
   struct Field {
     const char* name;
     int64_t value;
@@ -126,7 +126,7 @@ absl::Status CheckFrame(const Frame& frame, Side sender, int64_t world_size) {
         Field{"length of text", static_cast<int64_t>(frame.text.size()),
               Range{0, static_cast<int64_t>(rule.text)}}}) {
     if (field.value < field.range.first || field.value > field.range.last) {
-      return InvalidArgument("in a frame of kind {} the {} is {}, not {} to {}", kind, field.name,
+      return InvalidArgument("a frame of kind {} has {} {}; expected {} to {}", kind, field.name,
                              field.value, field.range.first, field.range.last);
     }
   }

@@ -1,7 +1,7 @@
-// What a frame may say, by its kind and by who sends it: each number in its range, each text no
-// longer than it may be. Whatever reads frames asks this first, and then uses their numbers.
+// The valid fields of a frame, by its kind and sender: the range of each number, the limit of each
+// text. A reader of frames checks each with this before it uses the numbers.
 //
-//   FrameReader reader(MemberLimits(world_size));
+//   FrameReader reader(MemberLimits(Side::kRank, world_size));
 //   MESHIFT_RETURN_IF_ERROR(CheckFrame(frame, Side::kRank, world_size));
 #ifndef MESHIFT_COMM_CONTROL_FRAME_RULES_H_
 #define MESHIFT_COMM_CONTROL_FRAME_RULES_H_
@@ -16,35 +16,35 @@
 
 namespace meshift {
 
-// Who sends a frame.
+// The sender of a frame.
 enum class Side : uint8_t { kRank, kHub };
 
 inline constexpr int64_t kMaxRanks = int64_t{1} << 20;     // of a job
-inline constexpr size_t kGreetingBytes = size_t{4} << 10;  // of a connection before it is let in
-inline constexpr size_t kNonceBytes = 32;                  // and a proof's
+inline constexpr size_t kGreetingBytes = size_t{4} << 10;  // received before the hub accepts a rank
+inline constexpr size_t kNonceBytes = 32;                  // of a nonce, and of a proof
 inline constexpr size_t kMaxJobName = 512;                 // bytes
 inline constexpr size_t kMaxMessage = size_t{4} << 10;     // bytes of a plan's or an error's text
-inline constexpr size_t kMaxRanksText = size_t{1} << 20;   // bytes of ranks that are listed
+inline constexpr size_t kMaxRanksText = size_t{1} << 20;   // bytes of a list of ranks
 inline constexpr size_t kMaxExchange = size_t{128} << 20;  // bytes of all ranks in one exchange
 inline constexpr int64_t kMaxNumber = int64_t{1} << 62;    // of a call, a question, an exchange
 
-// What one rank may give to an exchange among so many, in bytes.
+// The most bytes that one of `world_size` ranks may send in an exchange.
 constexpr size_t MaxExchangePart(int64_t world_size) {
   constexpr size_t kMaxPart = size_t{4} << 20;
   const size_t share = kMaxExchange / static_cast<size_t>(world_size);
   return share < kMaxPart ? share : kMaxPart;
 }
 
-// INVALID_ARGUMENT: a field is out of the range that its kind has, and which that is; or a kind
-// that this side does not send. Texts are looked at by their length alone.
+// INVALID_ARGUMENT: a field is out of its kind's range (the message has both), or `sender` may not
+// send this kind. Checks only the length of texts.
 absl::Status CheckFrame(const Frame& frame, Side sender, int64_t world_size);
 
-// The lengths that CheckFrame lets through: before the hub lets a connection in (the same for both
-// sides), and after it.
+// The frame sizes that CheckFrame allows: before the hub accepts a rank (the same for both sides),
+// and after it.
 FrameLimits GreetingLimits();
 FrameLimits MemberLimits(Side sender, int64_t world_size);
 
-// At most kMaxMessage bytes of `text`; says so where some are left out.
+// `text`, cut to kMaxMessage bytes with "..." at the end if it is longer.
 std::string CutMessage(std::string_view text);
 
 }  // namespace meshift

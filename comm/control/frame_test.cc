@@ -56,7 +56,7 @@ TEST(FrameTest, RanksAreWrittenByTheirRuns) {
     EXPECT_EQ(EncodeRanks(ranks), text);
     EXPECT_EQ(*DecodeRanks(text, 13), ranks);
   }
-  // Whatever a run stands for, it is no longer than the world.
+  // A run is at most as long as the world.
   for (const char* const bad :
        {"13", "0-13", "0-9223372036854775807", "0-18446744073709551616", "-1", "0,", ",0", "0,,1",
         "1,0", "0-3,2", "3-1", "x", "0-", "-", "0 ", "0-1-2"}) {
@@ -64,7 +64,7 @@ TEST(FrameTest, RanksAreWrittenByTheirRuns) {
   }
 }
 
-// The length and the kind stand first: what will be refused is not collected before.
+// Length and kind come first, so an invalid frame is refused before its other bytes are collected.
 TEST(FrameTest, ALongFrameIsRefusedAsSoonAsItBegins) {
   const std::string bytes = Encode({.kind = Frame::Kind::kLeave, .text = std::string(5000, 'x')});
   FrameReader reader(MemberLimits(Side::kRank, 4));
@@ -77,7 +77,7 @@ TEST(FrameTest, ALongFrameIsRefusedAsSoonAsItBegins) {
   EXPECT_FALSE(greeting.Next().ok());
 }
 
-// Each kind with each field out of its range, from each side.
+// For each kind and side, each field out of its range.
 TEST(FrameTest, EveryFieldOfEveryKindIsCheckedAgainstItsRange) {
   constexpr int64_t kWorld = 200;
   const std::string long_text(kMaxRanksText + 22, 'x');
@@ -86,7 +86,7 @@ TEST(FrameTest, EveryFieldOfEveryKindIsCheckedAgainstItsRange) {
   int checked = 0;
   for (const Side side : {Side::kRank, Side::kHub}) {
     for (int kind = 0; kind <= static_cast<int>(Frame::kLast); ++kind) {
-      // Right ones are there, of what this side sends.
+      // Some frame of a kind that this side sends is valid.
       Frame right{.kind = static_cast<Frame::Kind>(kind)};
       if (!CheckFrame(right, side, kWorld).ok()) right.number = right.code = 1;
       if (!CheckFrame(right, side, kWorld).ok()) right.number = 0;
@@ -98,7 +98,7 @@ TEST(FrameTest, EveryFieldOfEveryKindIsCheckedAgainstItsRange) {
           frame.*field = value;
           ++checked;
           if (!CheckFrame(frame, side, kWorld).ok()) continue;
-          // Whatever passes may be used as an index.
+          // A field that passes is safe as an index.
           EXPECT_TRUE(sent);
           EXPECT_GE(value, field == &Frame::rank && side == Side::kHub ? -1 : 0);
           if (field == &Frame::rank && !hello) {

@@ -36,7 +36,7 @@ std::string HubProof(const JobKey& key, const std::string& rank_nonce, const std
 
 absl::Status OtherJob(const std::string& refusal) { return absl::FailedPreconditionError(refusal); }
 
-// What somebody says who may be anybody.
+// Makes untrusted text safe to print: at most 200 characters, with '?' for unprintable ones.
 std::string Printable(std::string_view text) {
   constexpr size_t kMost = 200;
   std::string printable(text.substr(0, kMost));
@@ -56,13 +56,13 @@ absl::Status HubGreeting::Take(std::string_view bytes, std::string* said) {
   said->clear();
   taken_ += bytes.size();
   if (taken_ > kGreetingBytes) {
-    return InvalidArgument("more than {} bytes before the hub has let it in", kGreetingBytes);
+    return InvalidArgument("more than {} bytes before the hub has accepted it", kGreetingBytes);
   }
   if (!magic_) {
     bytes_ += bytes;
     const size_t known = std::min(bytes_.size(), kMagic.size());
     if (bytes_.compare(0, known, kMagic.substr(0, known)) != 0) {
-      return InvalidArgument("it does not begin as a rank of this version does");
+      return InvalidArgument("its first bytes are not those of a rank of this version");
     }
     if (known < kMagic.size()) return absl::OkStatus();
     magic_ = true;
@@ -77,7 +77,7 @@ absl::Status HubGreeting::Take(std::string_view bytes, std::string* said) {
     if (!frame) return absl::OkStatus();
     MESHIFT_RETURN_IF_ERROR(CheckFrame(*frame, Side::kRank, kMaxRanks));
     if (frame->kind == Kind::kHello && !hello_) {
-      if (frame->text.size() != kNonceBytes) return InvalidArgument("a nonce is cut off");
+      if (frame->text.size() != kNonceBytes) return InvalidArgument("its nonce is cut off");
       hello_ = *std::move(frame);
       if (hello_->root != key_->name) {
         const std::string why = "it belongs to another job";
@@ -93,7 +93,7 @@ absl::Status HubGreeting::Take(std::string_view bytes, std::string* said) {
       }
       proven_ = true;
     } else {
-      return InvalidArgument("a frame of kind {} is out of turn", static_cast<int>(frame->kind));
+      return InvalidArgument("unexpected frame of kind {}", static_cast<int>(frame->kind));
     }
   }
 }
@@ -118,7 +118,7 @@ absl::Status RankGreeting::Take(const Frame& frame, std::string* said) {
     return fmt::format("the hub refuses rank {}: {}", job_.rank, Printable(frame.text));
   };
   if (!CheckFrame(frame, Side::kHub, job_.world_size).ok()) {
-    return absl::UnavailableError("it answers as no hub of this version does");
+    return absl::UnavailableError("its answer is not that of a hub of this version");
   }
   if (frame.kind == Kind::kChallenge && hub_nonce_.empty() && frame.text.size() == kNonceBytes) {
     hub_nonce_ = frame.text;
@@ -127,15 +127,15 @@ absl::Status RankGreeting::Take(const Frame& frame, std::string* said) {
     return absl::OkStatus();
   }
   if (frame.kind != Kind::kWelcome) {
-    return absl::UnavailableError("it answers as no hub of this version does");
+    return absl::UnavailableError("its answer is not that of a hub of this version");
   }
-  // Anybody can say no. Only the job's own hub is to be believed.
+  // Any process can send a refusal; only one with a proof is final.
   if (hub_nonce_.empty() || frame.root.empty()) {
-    return absl::UnavailableError(frame.text.empty() ? "the hub does not prove that it is the job's"
-                                                     : refused());
+    return absl::UnavailableError(
+        frame.text.empty() ? "the hub does not prove that it belongs to this job" : refused());
   }
   if (!SameProof(frame.root, HubProof(key_, nonce_, hub_nonce_, frame.text))) {
-    return absl::UnavailableError("the hub does not prove that it is the job's");
+    return absl::UnavailableError("the hub does not prove that it belongs to this job");
   }
   if (!frame.text.empty()) return absl::FailedPreconditionError(refused());
   welcome_ = true;

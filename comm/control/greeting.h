@@ -1,12 +1,12 @@
-// How a rank and the hub make sure of each other, before either takes the other's word: a magic
-// number, the job's name, and a proof of its secret from both sides.
+// The handshake between a rank and the hub. Both sides prove that they know the job's secret before
+// either trusts the other.
 //
 //   rank: magic, kHello(rank, world size, name, nonce)
-//   hub:  kChallenge(nonce), or kWelcome(why not) where the name is another
+//   hub:  kChallenge(nonce), or kWelcome(refusal) if the name is another
 //   rank: kProof(proof)
-//   hub:  kWelcome(proof, why not), or kWelcome(why not) where the proof is wrong
+//   hub:  kWelcome(proof, refusal or empty), or kWelcome(refusal) if the proof is wrong
 //
-// No sockets here: bytes go in, bytes come out.
+// It uses no sockets: the caller passes received bytes in, and sends the bytes that come out.
 #ifndef MESHIFT_COMM_CONTROL_GREETING_H_
 #define MESHIFT_COMM_CONTROL_GREETING_H_
 
@@ -24,7 +24,7 @@
 
 namespace meshift {
 
-// What a connection begins with. The last byte is the version of what follows.
+// The first bytes of a connection. The last one is the version of the protocol.
 inline constexpr std::string_view kMagic("MESHIFT\x02", 8);
 
 // The hub's side of one connection.
@@ -33,22 +33,23 @@ class HubGreeting {
   // `nonce`: RandomBytes().
   HubGreeting(const JobKey* key, std::string nonce) : key_(key), nonce_(std::move(nonce)) {}
 
-  // What to send now. INVALID_ARGUMENT: no rank of Meshift's, or more than kGreetingBytes;
-  // FAILED_PRECONDITION: not this job's, which `said` tells it.
+  // Takes received bytes and sets `said` to the bytes to send. INVALID_ARGUMENT: the peer is not a
+  // rank of this version, or sent more than kGreetingBytes. FAILED_PRECONDITION: it belongs to
+  // another job; `said` has the refusal.
   absl::Status Take(std::string_view bytes, std::string* said);
-  // Has proven that it knows the secret: the hub may let it in.
+  // Whether the peer has proven that it knows the secret, so that the hub may accept it.
   bool proven() const { return proven_; }
-  // Has said hello, so that somebody waits behind it.
+  // Whether the peer has sent a kHello, so that it is probably a rank.
   bool greeted() const { return hello_.has_value(); }
-  // What it says of itself: kHello's rank and world size. Only once greeted().
+  // The peer's kHello. REQUIRES: greeted().
   const Frame& hello() const { return *hello_; }
-  // The last frame of the greeting; `refusal`: why it is not let in, empty if it is.
+  // The last frame of the handshake. `refusal` is the reason for not accepting the rank, or empty.
   std::string Welcome(const std::string& refusal) const;
 
  private:
   const JobKey* key_;
   std::string nonce_;
-  std::string bytes_;  // before the whole magic number
+  std::string bytes_;  // received, until the magic number is complete
   size_t taken_ = 0;
   bool magic_ = false;
   bool proven_ = false;
@@ -64,10 +65,11 @@ class RankGreeting {
       : job_(job), key_(key), nonce_(std::move(nonce)) {}
 
   std::string Hello() const;
-  // Takes the hub's next frame, and says what to send, if anything. FAILED_PRECONDITION: the hub is
-  // this job's, and refuses the rank for good; UNAVAILABLE: it is not, or does not know the secret.
+  // Takes the hub's next frame and sets `said` to the bytes to send, if any. FAILED_PRECONDITION:
+  // the job's own hub refuses the rank for good. UNAVAILABLE: the peer is not the job's hub, or has
+  // not proven it.
   absl::Status Take(const Frame& frame, std::string* said);
-  // The hub has let this rank in.
+  // Whether the hub has accepted this rank.
   bool welcome() const { return welcome_; }
 
  private:
@@ -78,7 +80,7 @@ class RankGreeting {
   bool welcome_ = false;
 };
 
-// A kWelcome of a hub that has seen no proof: why it takes nobody from there.
+// A kWelcome without a proof: refuses a peer that has not proven the secret.
 std::string Refusal(const std::string& why);
 
 }  // namespace meshift

@@ -41,13 +41,13 @@ namespace {
 
 using Kind = Frame::Kind;
 
-constexpr int kEvents = 8192;  // in one turn
+constexpr int kEvents = 8192;  // at most, per turn
 
 Bytes Share(std::string bytes) { return std::make_shared<const std::string>(std::move(bytes)); }
 
-// What a frame counts for while it waits for one rank.
+// The bytes for which a queued frame counts against kMaxWaiting.
 size_t Weight(const Bytes& bytes) {
-  constexpr size_t kKindAt = 4;  // behind the length
+  constexpr size_t kKindAt = 4;  // after the length
   const bool shared = (*bytes)[kKindAt] == static_cast<char>(Kind::kExchange);
   return sizeof(Bytes) + (shared ? bytes->size() / 64 : bytes->size());
 }
@@ -107,13 +107,13 @@ void Hub::Adopt(Socket socket) {
 void Hub::Run() {
   if (listening_) {
     epoll_event event = {};
-    event.data.ptr = &accepting_;  // no connection's
+    event.data.ptr = &accepting_;  // marks the listening socket
     epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, listening_->socket().fd(), &event);
     SetAccepting(true);
   }
   while (true) {
-    // Where memory runs out, a connection ends, and the hub goes on: below, that of whoever asked
-    // for too much; here, what could not be told is asked for by who misses it.
+    // When memory runs out, the hub continues. Read() and HandleFrames() close the connection that
+    // needed it. Here messages may be lost; ranks ask for them after their time-out.
     try {
       {
         const MutexLock lock(mutex_);
@@ -144,7 +144,7 @@ int Hub::Timeout() const {
 
 void Hub::Turn() {
   const int count = epoll_wait(epoll_.fd(), events_.data(), kEvents, Timeout());
-  // What a turn before had not time for, in turn with what is new.
+  // First the frames that earlier turns left over, at most kTurnFrames per connection.
   std::vector<Connection*> more = std::move(more_);
   more_.clear();
   for (Connection* connection : more) {
@@ -180,8 +180,8 @@ void Hub::Turn() {
 
 void Hub::Admit(Socket socket, bool own) {
   absl::StatusOr<std::string> nonce = RandomBytes();
-  if (!nonce.ok()) return;  // whose connection ends, and it tries again
-  // Strangers are first, by age.
+  if (!nonce.ok()) return;  // closes the connection; the rank tries again
+  // Strangers come first, oldest first.
   const auto before = own ? connections_.end() : std::next(connections_.begin(), strangers_);
   const auto it = connections_.emplace(before);
   it->socket = std::move(socket);
@@ -190,7 +190,7 @@ void Hub::Admit(Socket socket, bool own) {
   it->greeting.emplace(&key_, *std::move(nonce));
   it->self = it;
   if (!own) ++strangers_;
-  // Closing needs no memory.
+  // So that Close() needs no memory.
   closed_.reserve(connections_.size());
   gone_.reserve(connections_.size());
   epoll_event event = {};
@@ -203,7 +203,7 @@ bool Hub::HasRoom(Clock::time_point now) {
   if (failures_ >= kMaxFailures && now - second_ < std::chrono::seconds(1)) return false;
   const bool silent = strangers_ - greeted_ >= kMaxStrangers;
   if (!silent && greeted_ < kMaxGreeted) return true;
-  // The oldest of those that are too many.
+  // The oldest connection of the kind that is at its limit.
   auto it = connections_.begin();
   for (size_t i = 0; i < strangers_; ++i, ++it) {
     if (it->closed || it->counted == silent) continue;
@@ -221,9 +221,9 @@ void Hub::Accept() {
       accept_after_ = now + std::chrono::milliseconds(10);
       return SetAccepting(false);
     }
-    Reap();  // whoever made room
+    Reap();  // frees the connection that made room
     Socket socket = listening_->Accept();
-    if (!socket.open()) {  // with the reason in errno
+    if (!socket.open()) {  // errno has the reason
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
         RefuseForDescriptors();
       }
@@ -242,7 +242,7 @@ void Hub::RefuseForDescriptors() {
       "{} (soft), {} (hard)",
       std::system_category().message(errno), limit.rlim_cur, limit.rlim_max);
   board_.SetNote(why);
-  // Those who wait are told, by the descriptor that is kept for this.
+  // The spare descriptor serves to send the refusal to the waiting connections, one at a time.
   reserve_ = Socket();
   const std::string refusal = Refusal(why);
   for (size_t i = 0; i < kMaxStrangers; ++i) {
@@ -250,7 +250,7 @@ void Hub::RefuseForDescriptors() {
     if (!socket.open()) break;
     static_cast<void>(
         send(socket.fd(), refusal.data(), refusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
-    // With bytes unread, closing would throw away what was sent.
+    // Closing a socket with unread bytes would discard the refusal.
     static_cast<void>(shutdown(socket.fd(), SHUT_WR));
     static_cast<void>(recv(socket.fd(), buffer_.data(), buffer_.size(), MSG_DONTWAIT));
   }
@@ -279,7 +279,7 @@ void Hub::DropLateStrangers(Clock::time_point now) {
 }
 
 bool Hub::Read(Connection& connection) {
-  if (connection.more) return true;  // what is there comes first
+  if (connection.more) return true;  // first handle the frames in the reader
   const size_t most = connection.greeting ? kGreetingBytes : buffer_.size();
   const ssize_t size = recv(connection.socket.fd(), buffer_.data(), most, MSG_DONTWAIT);
   if (size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return false;
@@ -382,7 +382,7 @@ void Hub::Flush(Connection& connection) {
     const ssize_t size = sendmsg(connection.socket.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-      // It takes no more; that it is gone, reading will tell.
+      // The peer is gone; the next read detects it.
       connection.out.clear();
       connection.sent = connection.waiting = 0;
     }
@@ -412,7 +412,7 @@ void Hub::Drop(Connection& connection, const std::string& why) {
   try {
     Send(connection, Share(Encode({.kind = Kind::kDropped, .text = CutMessage(why)})));
   } catch (const std::bad_alloc&) {
-    // It ends without a reason.
+    // Close without sending a reason.
   }
   Close(connection);
 }
@@ -423,12 +423,13 @@ void Hub::Close(Connection& connection) {
   closed_.push_back(&connection);
   if (connection.rank < 0) return;
   by_rank_[connection.rank] = nullptr;
-  // Not at once: the switchboard may just be telling something to many.
+  // Reap() tells the switchboard, which may be in the middle of sending to many ranks.
   gone_.push_back(connection.rank);
 }
 
 void Hub::Reap() {
-  for (const int64_t rank : gone_) board_.Exit(rank);  // twice, where memory ran out: once counts
+  // After a bad_alloc a rank may be handled twice; the second Exit() does nothing.
+  for (const int64_t rank : gone_) board_.Exit(rank);
   gone_.clear();
   for (Connection* connection : closed_) {
     if (connection->greeting && !connection->own) {
@@ -443,8 +444,8 @@ void Hub::Reap() {
 }
 
 void Hub::Leave() {
-  // What rank 0 said just before, its goodbye above all, is for the others. Nobody can keep the hub
-  // here by saying more and more.
+  // Forward frames that have arrived, such as rank 0's kBye. The time limit holds even if a rank
+  // keeps sending.
   const Clock::time_point enough = Clock::now() + std::chrono::milliseconds(100);
   for (bool more = true; more && Clock::now() < enough;) {
     more = false;

@@ -1,11 +1,12 @@
-// Passes messages on between the ranks of a job. Runs on a thread of its own, in rank 0's process.
+// Forwards messages between the ranks of a job, on its own thread in rank 0's process.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto hub, Hub::Start(8, key, std::move(listening)));
 //   hub->Adopt(std::move(socket));          // a rank of this process
 //
-// Here are the connections: who may come in (comm/control/greeting.h), how much of each is read
-// and written in a turn, and who is dropped. Who is told what is comm/control/switchboard.h.
-// Messages never wait for a slow rank: what it does not take is kept, up to a limit.
+// The hub handles connections: it accepts ranks (comm/control/greeting.h), limits the bytes read
+// and written per turn, and drops ranks that break rules. comm/control/switchboard.h decides which
+// messages go to which rank. A slow rank does not delay others: the hub queues its messages and
+// drops it above kMaxWaiting. Adopt() may be called on any thread.
 #ifndef MESHIFT_COMM_CONTROL_HUB_H_
 #define MESHIFT_COMM_CONTROL_HUB_H_
 
@@ -36,44 +37,45 @@ namespace meshift {
 
 class Hub {
  public:
-  // Of connections that are not let in yet: how many there are at a time before their hello, and
-  // between hello and proof; how long each may take; and how old one must be that makes room for
-  // another. Then how many may fail in a second before the next ones wait.
-  static constexpr size_t kMaxStrangers = 64;
-  static constexpr size_t kMaxGreeted = 512;
-  static constexpr std::chrono::seconds kGreetingTime{5};
-  static constexpr std::chrono::milliseconds kSilentTime{100};
-  static constexpr std::chrono::milliseconds kSlowTime{1000};
+  // Limits of connections that are not accepted yet ("strangers").
+  static constexpr size_t kMaxStrangers = 64;              // at a time, before their hello
+  static constexpr size_t kMaxGreeted = 512;               // at a time, between hello and proof
+  static constexpr std::chrono::seconds kGreetingTime{5};  // for the whole handshake
+  // At the limits above, the oldest connection is closed for a new one once it is this old.
+  static constexpr std::chrono::milliseconds kSilentTime{100};  // before its hello
+  static constexpr std::chrono::milliseconds kSlowTime{1000};   // after its hello
+  // After this many failures within a second, no connection is accepted until the next second.
   static constexpr int64_t kMaxFailures = 1000;
-  // Of a rank that is in: bytes read and written in one turn, frames handled in one, and bytes that
-  // wait until it takes them (those of an exchange, which all ranks share, count a 64th).
+  // Limits of an accepted rank: bytes read and written per turn, frames handled per turn, and bytes
+  // queued for it (those of an exchange, which all ranks share, count 1/64).
   static constexpr size_t kTurnBytes = size_t{256} << 10;
   static constexpr int kTurnFrames = 64;
   static constexpr size_t kMaxWaiting = size_t{4} << 20;
 
-  // `listening`: where ranks of other processes connect, if there are any. UNAVAILABLE: the kernel
-  // lacks what the hub needs.
+  // `listening` is the port for ranks of other processes, if there are any. UNAVAILABLE: the kernel
+  // refuses a socket pair or epoll.
   static absl::StatusOr<std::unique_ptr<Hub>> Start(int64_t world_size, JobKey key,
                                                     std::optional<Listening> listening);
-  // Tells the ranks that it leaves; waits a second for those that have not taken all yet.
+  // Tells the ranks that the hub leaves. Waits at most a second until they have received it.
   ~Hub();
 
+  // Adds the connection of a rank of this process.
   void Adopt(Socket socket);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Connection {
     Socket socket;
-    bool own = false;  // of this process: no stranger
-    Clock::time_point since;
-    std::optional<HubGreeting> greeting;  // until it is let in
-    bool counted = false;                 // in greeted_
+    bool own = false;                     // adopted, from this process
+    Clock::time_point since;              // when it connected
+    std::optional<HubGreeting> greeting;  // until it is accepted
+    bool counted = false;                 // whether greeted_ counts it
     FrameReader reader;
     int64_t rank = -1;
     std::deque<Bytes> out;
-    size_t sent = 0;     // bytes of out's first
-    size_t waiting = 0;  // bytes of out, as kMaxWaiting counts them
-    bool more = false;   // whole frames wait in the reader
+    size_t sent = 0;     // bytes of out.front() that are sent
+    size_t waiting = 0;  // bytes of `out`, as kMaxWaiting counts them
+    bool more = false;   // in more_: the reader has complete frames
     bool watched_for_room = false;
     bool closed = false;
     std::list<Connection>::iterator self;
@@ -83,17 +85,17 @@ class Hub {
   Hub(int64_t world_size, JobKey key, std::optional<Listening> listening, Socket wake, Socket woken,
       Socket epoll);
   void Run();
-  // In milliseconds, as epoll_wait has it.
+  // For epoll_wait: milliseconds, -1 for none.
   int Timeout() const;
   void Turn();
   void Admit(Socket socket, bool own);
   void Accept();
   void RefuseForDescriptors();
-  // Whether another stranger may come now; makes room where one has been silent.
+  // Whether another stranger may connect now. May close an old one to make room.
   bool HasRoom(Clock::time_point now);
   void SetAccepting(bool accepting);
   void DropLateStrangers(Clock::time_point now);
-  // Whether something came.
+  // Whether bytes arrived.
   bool Read(Connection& connection);
   void Greet(Connection& connection, std::string_view bytes);
   void LetIn(Connection& connection);
@@ -103,7 +105,7 @@ class Hub {
   void Watch(Connection& connection, bool for_room);
   void Drop(Connection& connection, const std::string& why);
   void Close(Connection& connection);
-  // Frees what was closed, and says which ranks are gone.
+  // Frees closed connections, and tells the switchboard which ranks are gone.
   void Reap();
   void Leave();
 
@@ -111,22 +113,23 @@ class Hub {
   const JobKey key_;
   const std::optional<Listening> listening_;
   const Socket wake_;   // a byte sent here ...
-  const Socket woken_;  // ... wakes the thread, which alone has what follows
+  const Socket woken_;  // ... wakes the thread
   const Socket epoll_;
 
-  Connections connections_;  // strangers by age
+  // Only the thread uses these.
+  Connections connections_;  // strangers first, oldest first
   std::vector<Connection*> by_rank_;
   std::vector<Connection*> more_;
   std::vector<Connection*> closed_;
   std::vector<int64_t> gone_;  // ranks whose connection was closed in this turn
   Switchboard board_;
-  size_t strangers_ = 0;  // not let in yet
-  size_t greeted_ = 0;    // of them, those that have said hello
+  size_t strangers_ = 0;  // number of connections not accepted yet
+  size_t greeted_ = 0;    // number of strangers that have sent their hello
   bool accepting_ = false;
   Clock::time_point accept_after_;
-  Clock::time_point second_;  // the one in which failures_ are counted
+  Clock::time_point second_;  // begin of the second in which failures_ counts
   int64_t failures_ = 0;
-  Socket reserve_;  // a descriptor to give up where there is no other
+  Socket reserve_;  // a spare descriptor, for RefuseForDescriptors()
   std::vector<char> buffer_;
   std::vector<epoll_event> events_;
 

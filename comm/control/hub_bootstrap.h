@@ -1,7 +1,7 @@
-// The parts that every bootstrap over a hub is made of, however its ranks learn where that is.
+// The parts of a bootstrap over a hub that do not depend on how ranks learn the hub's address.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(OpenHub hub, OpenHub::Open(job, key, "10.0.0.7", /*port=*/0));
-//   ... tell the others hub.address ...
+//   ... send hub.address to the other ranks ...
 //   return hub.Enter(job, timeout, "");
 #ifndef MESHIFT_COMM_CONTROL_HUB_BOOTSTRAP_H_
 #define MESHIFT_COMM_CONTROL_HUB_BOOTSTRAP_H_
@@ -21,26 +21,27 @@ namespace meshift {
 
 inline constexpr char kLoopback[] = "127.0.0.1";
 
-// INVALID_ARGUMENT: a number out of range.
+// INVALID_ARGUMENT: a number is out of range.
 absl::Status CheckJob(const JobRank& job);
-// All ranks are known to be on one host.
+// Whether all ranks are known to be on one host.
 bool OnOneHost(const JobRank& job);
 
-// A hub in this process, rank 0's, that nobody has come to yet.
+// A new hub in this process, which is rank 0's, without any connection yet.
 struct OpenHub {
   HubAddress address;
   std::shared_ptr<Hub> hub;
 
-  // `host`: the address to listen on; empty: all of this host. `port` 0: a free one. Errors as
-  // those of Bootstrap::Listen().
+  // `host` is the address to listen on; empty: all addresses of this host. `port` 0: a free port.
+  // Errors as those of Bootstrap::Listen().
   static absl::StatusOr<OpenHub> Open(const JobRank& job, JobKey key, const std::string& host,
                                       int port);
-  // Rank 0's own bootstrap; once. `told`: what its address() is.
+  // Makes rank 0's own bootstrap. Call it once. `told` is the result of its address().
   absl::StatusOr<std::unique_ptr<Bootstrap>> Enter(const JobRank& job, Bootstrap::Timeout timeout,
                                                    std::string told);
 };
 
-// Another rank's; errors as those of MeetHub() and CheckJob().
+// Makes the bootstrap of a rank in another process. `where` as in MeetHub(). Errors as those of
+// MeetHub() and CheckJob().
 absl::StatusOr<std::unique_ptr<Bootstrap>> EnterHub(
     const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
     Bootstrap::Timeout timeout);

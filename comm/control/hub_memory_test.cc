@@ -1,4 +1,4 @@
-// A rank that says more than there is memory for ends alone; the hub's process goes on.
+// A rank whose frames do not fit into memory is dropped; the hub continues.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace {
 
-// No allocation of more bytes is granted.
+// Larger allocations fail.
 std::atomic<size_t> most = SIZE_MAX;
 
 void* Allocate(size_t size) {
@@ -52,7 +52,7 @@ TEST(HubMemoryTest, ARankThatSaysMoreThanThereIsMemoryForEndsAlone) {
   const std::string large =
       Encode({.kind = Frame::Kind::kExchange, .text = std::string(size_t{4} << 20, 'x')});
   most = size_t{1} << 20;
-  two.socket().SendAll(large).IgnoreError();  // all that the hub takes
+  two.socket().SendAll(large).IgnoreError();  // as much as the hub reads
   const absl::Status status = one->Exchange("x").status();
   most = SIZE_MAX;
   EXPECT_TRUE(Contains(status, "rank 2 is gone")) << status;

@@ -1,14 +1,16 @@
-// What the hub says to whom, and when.
+// The frames of the hub, their receivers and their order; its limits.
 #include "comm/control/hub.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,7 @@ constexpr std::chrono::seconds kLong(20);
 
 const JobKey kKey = {.name = "job", .secret = "secret"};
 
-// Rank `rank` of a hub in this process.
+// Connects rank `rank` to a hub in this process.
 PlayedRank Come(Hub* hub, int64_t rank, int64_t world_size) {
   auto [mine, hubs] = *SocketPair();
   hub->Adopt(std::move(hubs));
@@ -36,7 +38,7 @@ PlayedRank Come(Hub* hub, int64_t rank, int64_t world_size) {
   return played;
 }
 
-// Rank 0's process may end as soon as it knows of an error; by then the others' sockets have it.
+// Rank 0's process may end when it learns of an error; the others must have received it by then.
 TEST(HubTest, RankZeroIsToldLast) {
   constexpr int64_t kRanks = 4;
   using Kind = Frame::Kind;
@@ -45,7 +47,7 @@ TEST(HubTest, RankZeroIsToldLast) {
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     ranks.push_back(Come(hub.get(), rank, kRanks));
     ASSERT_TRUE(ranks[rank].Send({.kind = Kind::kJoin, .root = "0-3#0", .text = "0-3"}).ok());
-    // Whoever has an answer knows that the hub has seen its join.
+    // After the answer the hub has handled the join.
     ASSERT_TRUE(ranks[rank].Send({.kind = Kind::kMissing}).ok());
     ASSERT_EQ(ranks[rank].Next()->kind, Kind::kMissing);
   }
@@ -61,7 +63,7 @@ TEST(HubTest, RankZeroIsToldLast) {
     ASSERT_TRUE(frame.has_value()) << rank;
     EXPECT_EQ(frame->kind, Kind::kSettled) << rank;
   }
-  // A process that is gone, too.
+  // The same for a process that is gone.
   ranks[2].HangUp();
   EXPECT_EQ(ranks[0].Next()->kind, Kind::kGone);
   for (const int64_t rank : {1, 3}) {
@@ -75,7 +77,7 @@ TEST(HubTest, ALateRankHearsWhoWentInTheirOrder) {
   const auto hub = *Hub::Start(4, kKey, std::nullopt);
   PlayedRank zero = Come(hub.get(), 0, 4);
   for (const int64_t rank : {3, 1}) {
-    Come(hub.get(), rank, 4);  // and goes
+    Come(hub.get(), rank, 4);  // and disconnects
     EXPECT_EQ(zero.Next()->rank, rank);
   }
   PlayedRank late = Come(hub.get(), 2, 4);
@@ -83,7 +85,7 @@ TEST(HubTest, ALateRankHearsWhoWentInTheirOrder) {
   EXPECT_EQ(late.Next()->rank, 1);
 }
 
-// Its process may end then, and the hub with it.
+// Rank 0's process, and the hub, may end after Fail() returns.
 TEST(HubTest, AFailureIsWithThePeersWhenItIsTold) {
   constexpr int kTimes = 50;
   for (int i = 0; i < kTimes; ++i) {
@@ -102,7 +104,7 @@ TEST(HubTest, AFailureIsWithThePeersWhenItIsTold) {
   }
 }
 
-// It cannot be told anything, and has not hung up.
+// The rank does not read, and has not closed its connection.
 TEST(HubTest, TheHubDoesNotWaitForARankThatTakesNothing) {
   auto hub = *Hub::Start(2, kKey, std::nullopt);
   const PlayedRank one = Come(hub.get(), 1, 2);
@@ -112,13 +114,12 @@ TEST(HubTest, TheHubDoesNotWaitForARankThatTakesNothing) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900));
 }
 
-// A rank that is stopped takes nothing for a while: the others go on, and the hub's memory is
-// bounded.
+// A rank that does not read is dropped at the limit of queued bytes; the others are not affected.
 TEST(HubTest, ARankThatNeverReadsIsDroppedAtTheLimit) {
   const auto hub = *Hub::Start(2, kKey, std::nullopt);
   PlayedRank zero = Come(hub.get(), 0, 2);
   const PlayedRank one = Come(hub.get(), 1, 2);
-  // Each question is answered with some bytes.
+  // The hub queues an answer to each question.
   std::string questions;
   for (int i = 0; i < 1000; ++i) questions += Encode({.kind = Frame::Kind::kMissing});
   int rounds = 0;
@@ -130,7 +131,7 @@ TEST(HubTest, ARankThatNeverReadsIsDroppedAtTheLimit) {
   EXPECT_EQ(told->rank, 1);
 }
 
-// A rank that sends more than is handled in a turn does not keep others from their answers.
+// A rank that sends more than the hub handles per turn does not delay the answers to others.
 TEST(HubTest, ARankThatStreamsIsServedInTurns) {
   constexpr int kQuestions = 40 * Hub::kTurnFrames;
   const auto hub = *Hub::Start(2, kKey, std::nullopt);
@@ -139,8 +140,8 @@ TEST(HubTest, ARankThatStreamsIsServedInTurns) {
   const Frame question{.kind = Frame::Kind::kMissing};
   std::string questions;
   for (int i = 0; i < kQuestions; ++i) questions += Encode(question);
-  // What the stream is answered while the other one waits, in the middle of several rounds: on a
-  // busy machine the hub may go on before the other has asked.
+  // The number of answers to the flood while the other rank waits, as the median of several rounds:
+  // on a busy machine the hub may handle more frames before the other rank's question arrives.
   std::vector<int> meanwhile;
   for (int round = 0; round < 31; ++round) {
     ASSERT_TRUE(streams.socket().SendAll(questions).ok());
@@ -157,7 +158,36 @@ TEST(HubTest, ARankThatStreamsIsServedInTurns) {
   EXPECT_LT(meanwhile[15], 8 * Hub::kTurnFrames);
 }
 
-// Of what a rank may open and leave open there is a number.
+// Nor does a rank whose stream has no end: the hub reads a limited number of bytes, then turns to
+// the others.
+TEST(HubTest, AStreamWithoutEndDoesNotKeepOthersFromTheirAnswers) {
+  const auto hub = *Hub::Start(2, kKey, std::nullopt);
+  PlayedRank streams = Come(hub.get(), 0, 2);
+  PlayedRank asks = Come(hub.get(), 1, 2);
+  const Frame question{.kind = Frame::Kind::kMissing};
+  std::string questions;
+  while (questions.size() < Hub::kTurnBytes) questions += Encode(question);
+  std::atomic<bool> stop = false;
+  std::thread writes([&] {
+    while (!stop) ASSERT_TRUE(streams.socket().SendAll(questions).ok());
+    shutdown(streams.socket().fd(), SHUT_WR);
+  });
+  std::thread reads([&] {
+    while (streams.Next()) {
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(asks.Send(question).ok());
+    ASSERT_TRUE(asks.Next().has_value());
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  }
+  stop = true;
+  writes.join();
+  reads.join();
+}
+
+// The numbers of roots and calls that a rank may leave open are limited.
 TEST(HubTest, RootsAndCallsThatAreLeftOpenHaveALimit) {
   using Kind = Frame::Kind;
   const auto told_why = [](PlayedRank* rank) {
@@ -184,7 +214,7 @@ TEST(HubTest, RootsAndCallsThatAreLeftOpenHaveALimit) {
   EXPECT_EQ(told_why(&one), "4096 calls of one root are announced and not settled");
 }
 
-// Rank 0 leaves, and the hub with it: what it had said before, the others must still learn.
+// When rank 0 leaves, the hub ends; the other ranks still receive rank 0's earlier frames.
 TEST(HubTest, WhatWasSaidBeforeTheHubLeavesIsPassedOn) {
   constexpr int kTimes = 500;
   for (int i = 0; i < kTimes; ++i) {

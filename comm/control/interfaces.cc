@@ -30,7 +30,8 @@ struct Interface {
   bool ipv6 = false;
 };
 
-// Those that are up; without link-local addresses, which name no host alone.
+// The interfaces that are up. Omits link-local addresses, which need a zone and so do not identify
+// a host.
 std::vector<Interface> Interfaces() {
   std::vector<Interface> interfaces;
   ifaddrs* list = nullptr;
@@ -89,8 +90,8 @@ absl::StatusOr<std::vector<std::string>> InterfaceAddresses(std::string_view cho
     if (place >= 0) found.emplace_back(place, interface.ipv6, found.size(), interface.address);
   }
   if (found.empty() && !chosen.empty()) {
-    return InvalidArgument("no interface is up that '{}' names; there are {}", std::string(chosen),
-                           fmt::join(names, ", "));
+    return InvalidArgument("no interface that is up matches '{}'; known interfaces: {}",
+                           std::string(chosen), fmt::join(names, ", "));
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> addresses;

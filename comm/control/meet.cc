@@ -30,7 +30,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What came of one try; only `final` ends the others.
+// The result of one try. If `final`, no more tries are made.
 struct Try {
   absl::StatusOr<std::unique_ptr<Client>> client;
   bool final = false;
@@ -73,7 +73,7 @@ std::string ToText(const HubAddress& hub) {
 absl::StatusOr<HubAddress> ParseHubAddress(std::string_view text) {
   const size_t at = text.find('@');
   const size_t colon = text.rfind(':');
-  // Without what is before the "@", which may be a secret.
+  // The part before the "@" may have a secret; the message omits it.
   const auto refuse = [&] {
     const size_t shown = at == std::string_view::npos ? 0 : at;
     return InvalidArgument("hub address '{}' is not of the form token@host,host:port",
@@ -102,11 +102,11 @@ absl::StatusOr<HubAddress> ParseHubAddress(std::string_view text) {
 absl::StatusOr<std::unique_ptr<Client>> MeetHub(
     const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
     Clock::time_point deadline) {
-  // Ranks that all dial at once and again use up the kernel's ports, so they slow down.
+  // Exponential backoff: many ranks that dial again and again would use up the kernel's ports.
   constexpr std::chrono::milliseconds kLongest(250);
   std::chrono::milliseconds pause(10);
   absl::Status last;
-  absl::Status said;  // by the last try that had its time
+  absl::Status said;  // the error of the last try that ended before the deadline
   while (true) {
     const absl::StatusOr<HubAddress> hub = where();
     last = hub.status();

@@ -1,4 +1,5 @@
-// How a rank comes to the hub of its job, through whatever else may answer on the way.
+// Connects a rank to its job's hub, and retries while other processes, or none, answer at the hub's
+// address.
 //
 //   auto client = MeetHub(job, [&] { return ParseHubAddress(text); }, deadline);
 #ifndef MESHIFT_COMM_CONTROL_MEET_H_
@@ -18,21 +19,21 @@
 
 namespace meshift {
 
-// Where a hub is, and whose.
+// The address of a hub and the key of its job.
 struct HubAddress {
   JobKey key;
   std::vector<std::string> hosts;  // names or addresses, in the order in which they are tried
   int port = 0;
 };
 
-// "name.secret@host,host:port", or without ".secret"; a name has no "@" and no ".".
+// "name.secret@host,host:port", or without ".secret". A name has no "@" and no ".".
 std::string ToText(const HubAddress& hub);
-// INVALID_ARGUMENT: it is something else.
+// INVALID_ARGUMENT: `text` does not have that form. The message does not have the secret.
 absl::StatusOr<HubAddress> ParseHubAddress(std::string_view text);
 
-// Tries all hosts again and again, asking `where` each time (it may learn more), until one is the
-// job's hub. FAILED_PRECONDITION: that hub refuses this rank; DEADLINE_EXCEEDED names what came of
-// the last try: nobody there, or somebody else.
+// Tries all hosts until one is the job's hub. Calls `where` before each round, since it may return
+// another address. FAILED_PRECONDITION: the hub refuses this rank. DEADLINE_EXCEEDED has the error
+// of the last try: no process answers, or one that is not the hub.
 absl::StatusOr<std::unique_ptr<Client>> MeetHub(
     const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
     std::chrono::steady_clock::time_point deadline);

@@ -41,7 +41,7 @@ std::string ToHex(std::string_view bytes) {
 
 std::string Proof(const JobKey& key, std::string_view who, const std::vector<std::string>& said) {
   static_assert(crypto_auth_hmacsha256_BYTES == kNonceBytes);
-  // As a list, so that no two different sayings are the same bytes.
+  // Length-prefixed, so that different lists have different bytes.
   std::vector<std::string> texts = {key.name, std::string(who)};
   texts.insert(texts.end(), said.begin(), said.end());
   const std::string message = EncodeList(texts);

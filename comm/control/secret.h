@@ -1,5 +1,5 @@
-// What shows that a process belongs to a job: it knows the job's secret, and proves it without
-// sending it.
+// The key of a job. A process proves that it belongs to the job by an HMAC with the job's secret,
+// which it does not send.
 //
 //   JobKey key{.name = "run 7, attempt 2", .secret = RandomBytes().value()};
 //   const std::string proof = Proof(key, "rank", {rank_nonce, hub_nonce});
@@ -15,22 +15,22 @@
 
 namespace meshift {
 
-// What tells jobs apart. The name is sent as it is; the secret never. Without a secret, whoever
-// knows the name is taken for a rank.
+// Identifies a job. The name is sent in clear text, the secret never. Without a secret, any process
+// that knows the name is accepted as a rank.
 struct JobKey {
   std::string name = {};
   std::string secret = {};
 };
 
-// kNonceBytes of the kernel's random bytes. UNAVAILABLE: it gives none.
+// kNonceBytes random bytes from the kernel. UNAVAILABLE: the kernel provides none.
 absl::StatusOr<std::string> RandomBytes();
-// As hexadecimal digits, two a byte.
+// Two hexadecimal digits per byte.
 std::string ToHex(std::string_view bytes);
 
-// HMAC-SHA256 by the secret over the job's name, who proves it, and what both sides have said;
-// kNonceBytes long.
+// HMAC-SHA256, keyed with the secret, over the job's name, the prover's role `who`, and the values
+// `said` in the handshake. kNonceBytes long.
 std::string Proof(const JobKey& key, std::string_view who, const std::vector<std::string>& said);
-// In a time that does not depend on where they differ.
+// Compares in constant time.
 bool SameProof(std::string_view a, std::string_view b);
 
 }  // namespace meshift

@@ -54,7 +54,7 @@ Address EndOf(int fd, int (*end)(int, sockaddr*, socklen_t*)) {
 }
 
 int PortOf(const Address& address) {
-  // Both families keep the port in the same place.
+  // The port is at the same offset in both families.
   return ntohs(reinterpret_cast<const sockaddr_in&>(address.bytes).sin_port);
 }
 
@@ -94,7 +94,7 @@ bool Socket::Await(short events, Clock::time_point until) const {
     const int ready =
         poll(&poll_fd, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX)));
     if (ready > 0) return true;
-    // A signal came, or there is more time than one call can wait.
+    // Interrupted by a signal, or the time is longer than one call of poll can wait.
     const bool again = ready < 0 ? errno == EINTR : left.count() > INT_MAX;
     if (!again) return false;
   }
@@ -112,7 +112,7 @@ absl::StatusOr<std::pair<Socket, Socket>> SocketPair() {
 
 namespace {
 
-// One try.
+// Tries once to listen on the address.
 absl::StatusOr<Socket> Listen(const Address& address) {
   Socket socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.open()) return Failed("socket");
@@ -126,7 +126,7 @@ absl::StatusOr<Socket> Listen(const Address& address) {
   return socket;
 }
 
-// All addresses of this host.
+// The address that stands for all addresses of this host.
 Address Wildcard(int family, int port) {
   Address address;
   if (family == AF_INET6) {
@@ -151,7 +151,7 @@ absl::StatusOr<Listening> Listening::Open(int port, const std::string& host,
   if (port < 0 || port > 65535) return InvalidArgument("port {} is not between 0 and 65535", port);
   std::vector<Address> addresses;
   if (host.empty()) {
-    // A host without IPv6 has the second alone.
+    // The IPv4 one serves a host without IPv6.
     addresses = {Wildcard(AF_INET6, port), Wildcard(AF_INET, port)};
   } else {
     MESHIFT_ASSIGN_OR_RETURN(addresses, Resolve(host, port));
@@ -220,7 +220,7 @@ absl::StatusOr<Socket> Dial(const Address& address, Clock::time_point deadline) 
   Socket socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.open()) return Failed("socket");
   const int fd = socket.fd();
-  // The port that the kernel picks here may be the one on which another job is about to listen.
+  // Lets another job listen on the local port that the kernel picks here.
   SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0) {
     if (errno != EINPROGRESS) return Failed("connect");
@@ -236,10 +236,10 @@ absl::StatusOr<Socket> Dial(const Address& address, Clock::time_point deadline) 
     }
   }
   if (EndOf(fd, getsockname) == EndOf(fd, getpeername)) {
-    // Ends without the minute of quiet in which the port would stay taken.
+    // Connected to itself. Closes without TIME_WAIT, in which the port would stay taken.
     const linger at_once = {1, 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-    return absl::UnavailableError("connect: nobody listens there");
+    return absl::UnavailableError("connect: no process listens there");
   }
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   Tune(socket);
@@ -249,7 +249,7 @@ absl::StatusOr<Socket> Dial(const Address& address, Clock::time_point deadline) 
 absl::Status ReserveDescriptors(int64_t needed) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
-  // Those that are open, and some that the program will open.
+  // The lowest free descriptor tells how many are open; the program may open some more.
   const Socket lowest(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!lowest.open()) needed += 1;
   constexpr int64_t kOthers = 64;

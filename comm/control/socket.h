@@ -1,4 +1,4 @@
-// Sockets as the control channel needs them.
+// TCP and Unix sockets for the control channel.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Listening hub, Listening::Open(0));
 //   MESHIFT_ASSIGN_OR_RETURN(auto addresses, Resolve("127.0.0.1", hub.port()));
@@ -35,35 +35,34 @@ class Socket {
 
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
-  // Sends everything, waiting where it must; UNAVAILABLE where the other side is gone. Raises no
-  // SIGPIPE.
+  // Sends all bytes; may block. UNAVAILABLE if the other side is gone. Raises no SIGPIPE.
   absl::Status SendAll(std::string_view bytes) const;
-  // Waits for one of `events` (poll's: POLLIN, POLLOUT) or the connection's end, whatever signals
-  // come; false where there is none by `until`.
+  // Waits for one of `events` (POLLIN, POLLOUT) or the end of the connection; signals do not end
+  // the wait. False if neither happens by `until`.
   bool Await(short events, std::chrono::steady_clock::time_point until) const;
-  // Ends both directions: whoever reads is woken.
+  // Ends both directions, which wakes a thread that reads.
   void Shutdown() const;
 
  private:
   int fd_ = -1;
 };
 
-// Two ends that are connected with each other.
+// Two connected sockets.
 absl::StatusOr<std::pair<Socket, Socket>> SocketPair();
 
-// A port that others may connect to.
+// A listening socket.
 class Listening {
  public:
-  // `port` 0: a free one. `host`: the address of one interface (numbers, no name); empty: all.
-  // Where the port is taken, tries again until `deadline`: the socket of a process that dials from
-  // it, or a job before, may just be ending. UNAVAILABLE: it stays taken.
+  // `port` 0: a free port. `host` is the numeric address of one interface; empty: all. If the port
+  // is taken, retries until `deadline`: an earlier job, or a process that dials from that port, may
+  // be about to end. UNAVAILABLE: the port stays taken.
   static absl::StatusOr<Listening> Open(int port, const std::string& host = "",
                                         std::chrono::steady_clock::time_point deadline = {});
 
   const Socket& socket() const { return socket_; }
   int port() const { return port_; }
-  // Connects nothing but what is there already. Not open where nothing is, or where the kernel
-  // gives no descriptor, with the reason in errno. Tune() it once it is worth it.
+  // Accepts a pending connection without waiting. The result is not open() if there is none, or if
+  // the kernel is out of descriptors; errno has the reason. Does not call Tune().
   Socket Accept() const;
 
  private:
@@ -71,27 +70,28 @@ class Listening {
   int port_ = 0;
 };
 
-// For small and urgent messages; a host that has vanished is noticed within half a minute.
+// Sets a TCP connection to send small messages at once (TCP_NODELAY) and to detect a host that has
+// vanished within half a minute (keep-alive).
 void Tune(const Socket& socket);
 
-// Where to connect to, once names are addresses.
+// A resolved address with a port.
 struct Address {
   sockaddr_storage bytes = {};
   socklen_t size = 0;
 };
 
-// The addresses of a name, with the port. UNAVAILABLE: it has none.
+// The addresses of a host name or numeric address. UNAVAILABLE: there are none.
 absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, int port);
 
-// An address in numbers, without its port.
+// The numeric address, without the port.
 std::string NumbersOf(const Address& address);
 
-// Connects to one address; waits at most two seconds. UNAVAILABLE: nobody answers, or this process
-// itself would: dialling a port of the kernel's own range can pick that very port to dial from.
+// Connects to one address; waits at most two seconds. UNAVAILABLE: no process answers, or the
+// socket connected to itself, which happens if the kernel picks the dialled port as the local one.
 absl::StatusOr<Socket> Dial(const Address& address, std::chrono::steady_clock::time_point deadline);
 
-// Descriptors for `needed` more connections: raises this process's soft limit as far as the hard
-// one, where it has to. RESOURCE_EXHAUSTED names both limits.
+// Makes sure that this process may open `needed` more connections; raises the soft limit of
+// descriptors to the hard one if necessary. RESOURCE_EXHAUSTED names both limits.
 absl::Status ReserveDescriptors(int64_t needed);
 
 }  // namespace meshift

@@ -1,5 +1,5 @@
-// Who else may be at the hub's port, or at the port where a rank looks for the hub; and ranks that
-// break the rules.
+// Other processes that connect to the hub's port, or that listen where a rank looks for the hub;
+// and ranks that break the protocol's rules.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -29,6 +29,7 @@
 #include "comm/control/hub.h"
 #include "comm/control/hub_bootstrap.h"
 #include "comm/control/meet.h"
+#include "comm/control/secret.h"
 #include "comm/control/socket.h"
 #include "meshift/bootstrap.h"
 #include "testing/internal/played_peer.h"
@@ -41,12 +42,13 @@ using std::chrono::milliseconds;
 constexpr milliseconds kShort(300);
 constexpr milliseconds kLong(20000);
 
-// Who answers first may be anybody: an SSH server, another job, this rank itself. The job's hub may
-// come at any moment before the time-out.
+// Another process may answer first: an SSH server, another job, this rank itself. The job's hub may
+// start at any moment before the time-out.
 TEST(StrangersTest, WhoIsNotTheHubIsNamedAtTheTimeOut) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "the hub has hung up on rank 1"},
-      {"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", "who answers rank 1 is not a hub of this version"},
+      {"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n",
+       "the process that answers rank 1 is not a hub of this version"},
   };
   for (const auto& [said, named] : cases) {
     const Listening stranger = *Listening::Open(0);
@@ -73,7 +75,7 @@ TEST(StrangersTest, TheHubThatComesBehindOthersIsFound) {
   const HubAddress others = *ParseHubAddress(other->address());
   const auto zero = *Bootstrap::Listen({.world_size = 2});
   HubAddress hub = *ParseHubAddress(zero->address());
-  // Another job's hub has the port for a while; then the job's own has.
+  // Another job's hub has the port for a while, then the job's own hub.
   std::unique_ptr<Bootstrap> late;
   std::thread comes([&] {
     std::this_thread::sleep_for(milliseconds(300));
@@ -88,7 +90,7 @@ TEST(StrangersTest, TheHubThatComesBehindOthersIsFound) {
   EXPECT_TRUE(one.ok()) << one.status();
 }
 
-// With a wrong secret nobody comes in, and nobody takes the hub for the job's.
+// The hub refuses a rank with a wrong secret, and a rank refuses a hub with one.
 TEST(StrangersTest, BothSidesProveThatTheyKnowTheSecret) {
   const auto zero = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
   HubAddress hub = *ParseHubAddress(zero->address());
@@ -100,7 +102,7 @@ TEST(StrangersTest, BothSidesProveThatTheyKnowTheSecret) {
   const absl::Status waits = zero->Exchange("x").status();
   EXPECT_TRUE(Contains(waits, "nothing from ranks {1}")) << waits;
   EXPECT_TRUE(Contains(waits, "rank 1 was refused: its job has another secret")) << waits;
-  // A hub that only knows the name.
+  // A hub that knows only the job's name.
   const Listening listening = *Listening::Open(0);
   std::thread plays([&] {
     PlayedHub played(Accepted(listening), {.name = "t", .secret = "guess"});
@@ -112,6 +114,16 @@ TEST(StrangersTest, BothSidesProveThatTheyKnowTheSecret) {
           .status();
   plays.join();
   EXPECT_EQ(fooled.code(), absl::StatusCode::kDeadlineExceeded) << fooled;
+}
+
+TEST(StrangersTest, EachJobHasASecretOfItsOwn) {
+  const auto one = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
+  const auto other = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
+  const JobKey a = ParseHubAddress(one->address())->key;
+  const JobKey b = ParseHubAddress(other->address())->key;
+  EXPECT_GE(a.secret.size(), 32U);
+  EXPECT_NE(a.secret, b.secret);
+  EXPECT_NE(a.name, b.name);
 }
 
 TEST(StrangersTest, AHubThatIsStuckIsNamed) {
@@ -134,8 +146,8 @@ TEST(StrangersTest, AHubThatIsStuckIsNamed) {
   plays.join();
 }
 
-// The hub's process has no descriptor left: those inside go on, those outside hear why, and so do
-// those who wait for them; once there is one again, they come in.
+// The hub's process is out of descriptors: accepted ranks continue; new ranks, and ranks that wait
+// for them, get the reason; once a descriptor is free, the new ranks are accepted.
 TEST(StrangersTest, WithoutDescriptorsTheHubGoesOnAndSaysSo) {
   std::array<int, 2> to = {};
   std::array<int, 2> from = {};
@@ -143,7 +155,7 @@ TEST(StrangersTest, WithoutDescriptorsTheHubGoesOnAndSaysSo) {
   ASSERT_EQ(pipe(from.data()), 0);
   const pid_t child = fork();
   if (child == 0) {
-    // Rank 2, in a process with descriptors of its own. Says what it hears, a line each time.
+    // Rank 2, in a process with its own descriptors. It writes each status as a line.
     std::array<char, 4096> text;
     const ssize_t size = read(to[0], text.data(), text.size());
     const std::string address(text.data(), std::max<ssize_t>(size, 0));
@@ -190,22 +202,22 @@ TEST(StrangersTest, WithoutDescriptorsTheHubGoesOnAndSaysSo) {
   for (const int fd : {to[0], to[1], from[1]}) close(fd);
 }
 
-// A rank that asks about a call that cannot be, or breaks another rule, ends alone.
+// A rank that asks about an invalid call, or breaks another rule, is dropped alone.
 TEST(StrangersTest, ARankThatBreaksTheRulesIsDroppedAndToldWhy) {
   using Kind = Frame::Kind;
   const std::vector<std::pair<Frame, const char*>> cases = {
-      {{.kind = Kind::kAsk, .number = -1, .root = "0-2#0"}, "the number is -1, not 0 to"},
-      {{.kind = Kind::kAsk, .id = -7, .root = "0-2#0"}, "the id is -7"},
-      {{.kind = Kind::kAnswer, .rank = 3}, "the rank is 3, not 0 to 2"},
-      {{.kind = Kind::kFail, .code = 17, .root = "0-2#0"}, "the code is 17, not 1 to 16"},
-      {{.kind = Kind::kLeave}, "the code is 0"},
-      {{.kind = Kind::kJoin, .root = "0-3#0", .text = "0-3"}, "not ascending ranks below 3"},
-      {{.kind = Kind::kJoin, .root = "0,1#0", .text = "0,1"}, "a root that it is not in"},
-      {{.kind = Kind::kJoin, .root = "x", .text = "0-2"}, "not that of its ranks"},
-      {{.kind = Kind::kAnnounce, .root = "0,1#0"}, "a root that it is not in"},
-      {{.kind = Kind::kExchange, .number = 64}, "exchange 64 is not one of the 64 from 0"},
-      {{.kind = Kind::kGone, .rank = 1}, "may not come here"},
-      {{.kind = Kind::kHello}, "may not come here"},
+      {{.kind = Kind::kAsk, .number = -1, .root = "0-2#0"}, "has number -1; expected 0 to"},
+      {{.kind = Kind::kAsk, .id = -7, .root = "0-2#0"}, "has id -7"},
+      {{.kind = Kind::kAnswer, .rank = 3}, "has rank 3; expected 0 to 2"},
+      {{.kind = Kind::kFail, .code = 17, .root = "0-2#0"}, "has code 17; expected 1 to 16"},
+      {{.kind = Kind::kLeave}, "has code 0"},
+      {{.kind = Kind::kJoin, .root = "0-3#0", .text = "0-3"}, "list of ascending ranks below 3"},
+      {{.kind = Kind::kJoin, .root = "0,1#0", .text = "0,1"}, "of which it is not a member"},
+      {{.kind = Kind::kJoin, .root = "x", .text = "0-2"}, "does not match its ranks"},
+      {{.kind = Kind::kAnnounce, .root = "0,1#0"}, "of which it is not a member"},
+      {{.kind = Kind::kExchange, .number = 64}, "exchange 64 is not open; 0 to 63 may be"},
+      {{.kind = Kind::kGone, .rank = 1}, "unexpected frame of kind"},
+      {{.kind = Kind::kHello}, "unexpected frame of kind"},
   };
   for (const auto& [frame, why] : cases) {
     const auto zero = *Bootstrap::Listen({.world_size = 3});
@@ -217,7 +229,7 @@ TEST(StrangersTest, ARankThatBreaksTheRulesIsDroppedAndToldWhy) {
     const HubAddress hub = *ParseHubAddress(zero->address());
     PlayedRank two(DialPort(hub.port), {.rank = 2, .world_size = 3}, hub.key);
     ASSERT_TRUE(two.Greet().ok());
-    // The pair's root is there.
+    // Now the hub has the pair's root.
     ASSERT_TRUE(
         Contains(pair0->Explain(0, absl::InternalError("e")), "rank 1 has not made call 0"));
     ASSERT_TRUE(two.Send(frame).ok());
@@ -233,7 +245,7 @@ TEST(StrangersTest, ARankThatBreaksTheRulesIsDroppedAndToldWhy) {
   }
 }
 
-// The other way round: a hub that says what cannot be is not the job's any more.
+// A rank gives up a hub that sends an invalid frame.
 TEST(StrangersTest, ARankChecksWhatTheHubSays) {
   using Kind = Frame::Kind;
   const std::vector<Frame> cases = {
@@ -283,13 +295,13 @@ TEST(StrangersTest, TheHubRefusesStrangers) {
     EXPECT_EQ(error({.rank = 1, .world_size = 2}, bad).code(), absl::StatusCode::kInvalidArgument)
         << bad;
   }
-  // Nobody there.
+  // The port is taken.
   const Listening closed = *Listening::Open(0);
   EXPECT_EQ(Bootstrap::Listen({.world_size = 2}, closed.port()).status().code(),
             absl::StatusCode::kUnavailable);
 }
 
-// How long until the hub hangs up on a connection that has said so much, in ms; -1: not in 8 s.
+// The time in ms until the hub closes the connection; -1: not within 8 s.
 int64_t TimeInside(const Socket& socket) {
   const auto begin = std::chrono::steady_clock::now();
   if (!socket.Await(POLLIN, begin + std::chrono::seconds(8))) return -1;
@@ -340,7 +352,7 @@ TEST(StrangersTest, IdleConnectionsDoNotKeepARankOut) {
   EXPECT_TRUE(one.ok()) << one.status();
 }
 
-// Long before they are late, those beyond the number that the hub keeps make room for newer ones.
+// Above the limit, the hub closes idle connections for newer ones long before their time is up.
 TEST(StrangersTest, TheHubKeepsSoManyIdleConnections) {
   constexpr size_t kMore = 20;
   const auto zero = *Bootstrap::Listen({.world_size = 2});
@@ -356,7 +368,7 @@ TEST(StrangersTest, TheHubKeepsSoManyIdleConnections) {
       return recv(socket.fd(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
     });
   }
-  // And one more, for the next that comes.
+  // Perhaps one more, to make room for the next connection.
   EXPECT_GE(closed, kMore);
   EXPECT_LE(closed, kMore + 1);
 }

@@ -26,11 +26,11 @@ namespace {
 
 using Kind = Frame::Kind;
 
-constexpr size_t kNamed = 1000;  // missing ranks, where naming all would take too much
+constexpr size_t kNamed = 1000;  // missing ranks to name if the list of all is too long
 
 Bytes Share(const Frame& frame) { return std::make_shared<const std::string>(Encode(frame)); }
 
-// A root's name: its ranks, and which of the roots over them it is.
+// Whether `root` names a root over `ranks`: the ranks, "#" and the number of the root.
 bool IsRootOf(std::string_view root, std::string_view ranks) {
   return root.size() > ranks.size() + 1 && root.substr(0, ranks.size()) == ranks &&
          root[ranks.size()] == '#' && root.size() < ranks.size() + 22 &&
@@ -67,7 +67,7 @@ void Switchboard::NoteRefusal(int64_t rank, const std::string& why) {
 }
 
 void Switchboard::Enter(int64_t rank) {
-  EndTurn();  // so that it hears each of them once
+  EndTurn();  // so that the new rank gets each frame once
   presence_[rank] = Presence::kHere;
   refused_.erase(rank);
   for (const int64_t gone : went_) post_(rank, farewells_[gone]);
@@ -75,7 +75,7 @@ void Switchboard::Enter(int64_t rank) {
 
 absl::Status Switchboard::Handle(int64_t sender, Frame frame) {
   MESHIFT_RETURN_IF_ERROR(CheckFrame(frame, Side::kRank, world_size_));
-  if (presence_[sender] != Presence::kHere) return InvalidArgument("it speaks after its goodbye");
+  if (presence_[sender] != Presence::kHere) return InvalidArgument("it sent a frame after it left");
   switch (frame.kind) {
     case Kind::kExchange:
       return OnExchange(sender, std::move(frame));
@@ -102,20 +102,20 @@ absl::Status Switchboard::Handle(int64_t sender, Frame frame) {
       OnBye(sender, std::move(frame));
       return absl::OkStatus();
     default:
-      return InvalidArgument("a frame of kind {} is out of turn", static_cast<int>(frame.kind));
+      return InvalidArgument("unexpected frame of kind {}", static_cast<int>(frame.kind));
   }
 }
 
 absl::Status Switchboard::OnExchange(int64_t sender, Frame frame) {
   if (frame.number < first_exchange_ || frame.number >= first_exchange_ + kMaxExchanges) {
-    return absl::ResourceExhaustedError(
-        fmt::format("exchange {} is not one of the {} from {} on that can be open", frame.number,
-                    kMaxExchanges, first_exchange_));
+    return absl::ResourceExhaustedError(fmt::format("exchange {} is not open; {} to {} may be",
+                                                    frame.number, first_exchange_,
+                                                    first_exchange_ + kMaxExchanges - 1));
   }
   Exchange& exchange = exchanges_[frame.number];
   if (exchange.given.empty()) exchange.given.resize(world_size_);
   if (exchange.done || exchange.given[sender]) {
-    return InvalidArgument("it gives to exchange {} twice", frame.number);
+    return InvalidArgument("it sent its bytes for exchange {} twice", frame.number);
   }
   exchange.given[sender] = std::move(frame.text);
   if (++exchange.count < world_size_) return absl::OkStatus();
@@ -124,9 +124,9 @@ absl::Status Switchboard::OnExchange(int64_t sender, Frame frame) {
   all.reserve(exchange.given.size());
   for (std::optional<std::string>& bytes : exchange.given) all.push_back(*std::move(bytes));
   std::vector<std::optional<std::string>>().swap(exchange.given);
-  exchange.given.resize(1);  // stays apart from one that nobody has given to
+  exchange.given.resize(1);  // not empty, unlike a new exchange
   exchange.done = true;
-  // One buffer, whoever takes it and when.
+  // All receivers share one buffer.
   SendToAll(Share({.kind = Kind::kExchange, .number = frame.number, .text = EncodeList(all)}));
   while (!exchanges_.empty() && exchanges_.begin()->first == first_exchange_ &&
          exchanges_.begin()->second.done) {
@@ -145,7 +145,7 @@ void Switchboard::OnMissing(int64_t sender, const Frame& frame) {
     if (it == exchanges_.end() || !it->second.given[rank]) missing.push_back(rank);
   }
   told[0] = EncodeRanks(missing);
-  if (told[0].size() > kMaxRanksText / 2) {  // enough to look for
+  if (told[0].size() > kMaxRanksText / 2) {
     missing.resize(kNamed);
     told[0] = EncodeRanks(missing);
   }
@@ -165,14 +165,14 @@ absl::StatusOr<std::pair<Switchboard::Root*, size_t>> Switchboard::Find(const st
   const std::vector<int64_t>& ranks = it->second.ranks;
   const auto place = std::lower_bound(ranks.begin(), ranks.end(), sender);
   if (place == ranks.end() || *place != sender) {
-    return InvalidArgument("it speaks about a root that it is not in");
+    return InvalidArgument("it sent a frame for a root of which it is not a member");
   }
   return std::pair(&it->second, static_cast<size_t>(place - ranks.begin()));
 }
 
 absl::Status Switchboard::OnJoin(int64_t sender, const Frame& frame) {
   if (!IsRootOf(frame.root, frame.text)) {
-    return InvalidArgument("it joins a root whose name is not that of its ranks");
+    return InvalidArgument("it joins a root whose name does not match its ranks");
   }
   if (roots_.count(frame.root) != 0) return Find(frame.root, sender).status();
   if (opened_[sender] >= kMaxRoots) {
@@ -180,7 +180,7 @@ absl::Status Switchboard::OnJoin(int64_t sender, const Frame& frame) {
   }
   MESHIFT_ASSIGN_OR_RETURN(std::vector<int64_t> ranks, DecodeRanks(frame.text, world_size_));
   if (!std::binary_search(ranks.begin(), ranks.end(), sender)) {
-    return InvalidArgument("it joins a root that it is not in");
+    return InvalidArgument("it joins a root of which it is not a member");
   }
   const auto it = roots_.emplace(frame.root, Root{}).first;
   Root& root = it->second;
@@ -188,7 +188,7 @@ absl::Status Switchboard::OnJoin(int64_t sender, const Frame& frame) {
   root.parted.resize(root.ranks.size());
   root.opener = sender;
   ++opened_[sender];
-  // Whoever went before it was there will never part from it.
+  // A rank that left before the root existed will never send a kPart.
   for (size_t place = 0; place < root.ranks.size(); ++place) {
     const Presence presence = presence_[root.ranks[place]];
     if (presence == Presence::kLeft || presence == Presence::kGone) {
@@ -249,7 +249,7 @@ absl::Status Switchboard::OnAnnounce(int64_t sender, const Frame& frame) {
 }
 
 absl::Status Switchboard::OnAsk(int64_t sender, Frame frame) {
-  // That the hub is there, whoever else is.
+  // The hub's own answer shows that the hub works.
   Send(sender, {.kind = Kind::kAnswer, .rank = -1, .id = frame.id, .code = Frame::kNotMade});
   MESHIFT_ASSIGN_OR_RETURN(auto found, Find(frame.root, sender));
   if (found.first == nullptr) return absl::OkStatus();
@@ -279,7 +279,7 @@ absl::Status Switchboard::OnFail(int64_t sender, Frame frame) {
   MESHIFT_ASSIGN_OR_RETURN(auto found, Find(frame.root, sender));
   frame.rank = sender;
   if (found.first != nullptr) SendToRoot(*found.first, frame, sender);
-  // Before its process ends, which may be this one.
+  // The sender waits for this before its process ends, which may be the hub's.
   Send(sender, {.kind = Kind::kPassed, .root = frame.root});
   return absl::OkStatus();
 }
@@ -289,7 +289,7 @@ void Switchboard::OnBye(int64_t sender, Frame frame) {
   const bool waits = frame.kind == Kind::kLeave;
   Went(sender, Presence::kLeft, Share(frame));
   if (!waits) return;
-  // As of a kFail.
+  // As after a kFail.
   EndTurn();
   Send(sender, {.kind = Kind::kPassed});
 }
@@ -315,8 +315,8 @@ Bytes Switchboard::LastWord() { return Share({.kind = Kind::kBye, .rank = -1}); 
 
 void Switchboard::EndTurn() {
   if (told_ == went_.size()) return;
-  // All of a turn at once, and nothing to those who have left meanwhile: ranks that leave together
-  // do so in linear time.
+  // One message for all ranks that left in this turn, and none to those ranks: so when many ranks
+  // leave together, the work is linear.
   auto told = std::make_shared<std::string>();
   for (size_t i = told_; i < went_.size(); ++i) *told += *farewells_[went_[i]];
   told_ = went_.size();
@@ -327,7 +327,7 @@ void Switchboard::Send(int64_t rank, const Frame& frame) { post_(rank, Share(fra
 
 void Switchboard::SendToRoot(const Root& root, const Frame& frame, int64_t but) {
   const Bytes bytes = Share(frame);
-  // Rank 0 is told last: knowing of an error, its process may end, and this hub with it.
+  // Rank 0 comes last: its process, and with it the hub, may end when it learns of an error.
   for (auto rank = root.ranks.rbegin(); rank != root.ranks.rend(); ++rank) {
     if (*rank != but && presence_[*rank] == Presence::kHere) post_(*rank, bytes);
   }

@@ -1,12 +1,12 @@
-// Who of a job is there, what is being waited for, and who is to be told what: the hub's part that
-// knows no sockets.
+// The hub's state of a job, without sockets: which ranks are present, which exchanges and calls are
+// incomplete, and which frames to send to which ranks.
 //
 //   Switchboard board(world_size, [&](int64_t rank, const Bytes& frame) { ... });
 //   if (std::string why = board.Refuse(rank, size); why.empty()) board.Enter(rank);
 //   MESHIFT_RETURN_IF_ERROR(board.Handle(rank, std::move(frame)));   // else: drop the rank
 //   board.EndTurn();
 //
-// Everything that a rank can make it keep is bounded. One thread at a time.
+// The memory that one rank can make it use is bounded. Not thread-safe.
 #ifndef MESHIFT_COMM_CONTROL_SWITCHBOARD_H_
 #define MESHIFT_COMM_CONTROL_SWITCHBOARD_H_
 
@@ -24,58 +24,60 @@
 
 namespace meshift {
 
-// Encoded frames, one or several of one kind, shared by all to whom they go.
+// One or several encoded frames of one kind, shared by all receivers.
 using Bytes = std::shared_ptr<const std::string>;
 
 class Switchboard {
  public:
-  // Of one rank, at a time: exchanges that not all have given to, roots it has joined, and calls of
-  // one root that not all have announced.
+  // Limits at a time: incomplete exchanges; roots opened by one rank; calls of one root that not
+  // all ranks have announced.
   static constexpr int64_t kMaxExchanges = 64;
   static constexpr int64_t kMaxRoots = 16384;
   static constexpr size_t kMaxCalls = 4096;
 
-  // `post`: takes what is for a rank that is here; must not call back.
+  // `post` sends frames to a rank that is present. It must not call the switchboard.
   Switchboard(int64_t world_size, std::function<void(int64_t, const Bytes&)> post);
 
-  // Why `rank` of a job of `world_size` cannot come; empty: it can. Remembers a refusal, for those
-  // who will wait for that rank.
+  // The reason why `rank` of a job of `world_size` ranks cannot enter; empty: it can. Remembers a
+  // refusal, to report it to ranks that wait for that rank.
   std::string Refuse(int64_t rank, int64_t world_size);
-  // As if Refuse() had said `why`: it has not shown the secret, or the hub had no descriptor left.
+  // Remembers `why` as a refusal, as Refuse() does: for example, the rank has not proven the
+  // secret.
   void NoteRefusal(int64_t rank, const std::string& why);
-  // Something about the hub that those who wait for ranks should know.
+  // A note about the hub for ranks that wait for missing ones; empty: none.
   void SetNote(std::string note) { note_ = std::move(note); }
-  // `rank` is here, and learns who has gone before.
+  // `rank` is present from now on. Sends it the frames of all ranks that have left or are gone.
   void Enter(int64_t rank);
-  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the rank breaks a rule, and should be dropped.
+  // Handles a frame. INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the rank broke a rule; the caller should
+  // drop it.
   absl::Status Handle(int64_t sender, Frame frame);
   // The rank's connection has ended.
   void Exit(int64_t rank);
-  // Tells who has gone since the last turn.
+  // Tells the ranks which ranks have left or are gone since the last turn.
   void EndTurn();
-  // Tells those who are still here that the hub leaves.
+  // Tells the ranks that are present that the hub leaves.
   void Leave() { SendToAll(LastWord()); }
 
  private:
   enum class Presence : uint8_t { kNever, kHere, kLeft, kGone };
-  // One exchange that not all ranks have given to.
+  // An exchange to which some ranks have sent their bytes.
   struct Exchange {
     std::vector<std::optional<std::string>> given;  // by rank
     int64_t count = 0;
     bool done = false;
   };
-  // One call of a root that some have announced.
+  // A call of a root that some ranks have announced.
   struct Announced {
     Frame first;
-    std::vector<bool> given;  // by place in the root's ranks
+    std::vector<bool> given;  // by index in the root's ranks
     int64_t count = 0;
-    Bytes settled;  // as unequal
+    Bytes settled;  // the kSettled, once two plans have differed
   };
   struct Root {
     std::vector<int64_t> ranks;
-    std::vector<bool> parted;  // who says no more: has parted, left, or is gone
-    int64_t count = 0;         // of them
-    int64_t opener = 0;
+    std::vector<bool> parted;  // ranks that have parted, left, or are gone, by index in `ranks`
+    int64_t count = 0;         // number of true elements of `parted`
+    int64_t opener = 0;        // the rank that joined first
     std::map<int64_t, Announced> calls;
   };
   using Roots = std::map<std::string, Root>;
@@ -88,8 +90,8 @@ class Switchboard {
   absl::Status OnAnswer(int64_t sender, Frame frame);
   absl::Status OnFail(int64_t sender, Frame frame);
   void OnBye(int64_t sender, Frame frame);
-  // The root of that name and the sender's place in it. Nothing: it has ended. INVALID_ARGUMENT:
-  // the sender is not in it.
+  // The root and the sender's index in it; a null root: it has ended. INVALID_ARGUMENT: the sender
+  // is not a member.
   absl::StatusOr<std::pair<Root*, size_t>> Find(const std::string& root, int64_t sender);
   Roots::iterator Part(Roots::iterator root, size_t place);
   static Bytes LastWord();
@@ -101,15 +103,15 @@ class Switchboard {
   const int64_t world_size_;
   const std::function<void(int64_t, const Bytes&)> post_;
   std::vector<Presence> presence_;
-  std::vector<Bytes> farewells_;  // what is told of a rank that is not here any more
-  std::vector<int64_t> went_;     // those ranks, in their order
-  size_t told_ = 0;               // of went_, all know of these
+  std::vector<Bytes> farewells_;  // by rank: its kBye, kLeave or kGone; null while it is present
+  std::vector<int64_t> went_;     // ranks that have left or are gone, in order
+  size_t told_ = 0;               // the prefix of went_ that was sent to all
   std::map<int64_t, std::string> refused_;
   std::string note_;
-  int64_t first_exchange_ = 0;  // all before it are done
+  int64_t first_exchange_ = 0;  // all earlier ones are done
   std::map<int64_t, Exchange> exchanges_;
   Roots roots_;
-  std::vector<int64_t> opened_;  // by rank: roots that are there because of it
+  std::vector<int64_t> opened_;  // by rank: number of existing roots that it opened
 };
 
 }  // namespace meshift

@@ -25,8 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The store's requests, by their numbers in its protocol. Numbers are in the host's order there:
-// little-endian on all hosts that PyTorch is built for.
+// Request codes of PyTorch's TCPStore. Its numbers are in host byte order, which is little-endian
+// on all hosts that PyTorch is built for.
 enum Request : uint8_t { kValidate = 0, kSet = 1, kGet = 3, kCheck = 5 };
 constexpr uint32_t kStoreMagic = 0x3C85F7CE;
 constexpr char kReady = 0;
@@ -53,7 +53,7 @@ std::string IsThere(const std::string& key) {
   return out;
 }
 
-// A store that does not answer a small question in this time is not one.
+// A store answers a small request within this time.
 Clock::time_point Soon(Clock::time_point deadline) {
   return std::min(deadline, Clock::now() + std::chrono::seconds(5));
 }
@@ -85,7 +85,7 @@ absl::StatusOr<Socket> Connect(const std::string& host, int port, Clock::time_po
 absl::StatusOr<bool> Check(const Socket& socket, Clock::time_point until) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string answer, Receive(socket, 1, until));
   if (answer[0] != kReady && answer[0] != kReady + 1) {
-    return absl::UnavailableError("who answers is not PyTorch's store");
+    return absl::UnavailableError("the process that answers is not PyTorch's store");
   }
   return answer[0] == kReady;
 }
@@ -119,8 +119,8 @@ absl::StatusOr<std::string> TorchStore::TryGet(const std::string& key, Deadline 
   MESHIFT_ASSIGN_OR_RETURN(const Socket socket, Connect(host_, port_, until));
   MESHIFT_RETURN_IF_ERROR(socket.SendAll(Begin() + IsThere(key)));
   MESHIFT_ASSIGN_OR_RETURN(const bool there, Check(socket, until));
-  // Asked for what is not there, the store hangs up or waits.
-  if (!there) return absl::NotFoundError(fmt::format("nobody has set {}", key));
+  // A get of a key that is not set makes the store hang up or wait.
+  if (!there) return absl::NotFoundError(fmt::format("key {} is not set", key));
   std::string out(1, kGet);
   PutBytes(key, &out);
   MESHIFT_RETURN_IF_ERROR(socket.SendAll(out));

@@ -1,10 +1,10 @@
-// A client of the key-value store that torchrun's agent serves on MASTER_PORT (PyTorch's TCPStore,
-// from 2.0 on): enough to say and to learn one value.
+// A minimal client of the key-value store that torchrun's agent serves on MASTER_PORT (PyTorch's
+// TCPStore, from 2.0 on): sets and gets one value.
 //
 //   MESHIFT_RETURN_IF_ERROR(TorchStore(host, port).Set(key, value, deadline));
-//   MESHIFT_ASSIGN_OR_RETURN(std::string value, TorchStore(host, port).Get(key, deadline));
+//   MESHIFT_ASSIGN_OR_RETURN(std::string value, TorchStore(host, port).TryGet(key, deadline));
 //
-// Each call connects anew. The store has no authorization: others may set its keys too.
+// Each call opens a new connection. The store has no authorization: any process may set its keys.
 #ifndef MESHIFT_COMM_CONTROL_TORCH_STORE_H_
 #define MESHIFT_COMM_CONTROL_TORCH_STORE_H_
 
@@ -23,9 +23,10 @@ class TorchStore {
 
   TorchStore(std::string host, int port) : host_(std::move(host)), port_(port) {}
 
-  // DEADLINE_EXCEEDED: no store has taken it by then.
+  // Retries until `deadline`. DEADLINE_EXCEEDED: no store has accepted the value by then.
   absl::Status Set(const std::string& key, const std::string& value, Deadline deadline) const;
-  // What somebody has set under `key`, now. NOT_FOUND: nobody has; UNAVAILABLE: no store answers.
+  // The present value of `key`. NOT_FOUND: the key is not set. UNAVAILABLE: no store answers, or
+  // the value has more than kMaxValue bytes.
   absl::StatusOr<std::string> TryGet(const std::string& key, Deadline deadline) const;
 
  private:

@@ -1,4 +1,5 @@
-// Bootstrap::FromTorchrun().
+// Bootstrap::FromTorchrun(): finds the hub by torchrun's environment variables and, if torchrun
+// itself listens on MASTER_PORT, by its key-value store.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -37,11 +38,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Getenv = std::function<const char*(const char*)>;
 
-// The store is there before the ranks are.
+// torchrun starts its store before the ranks, so a missing store is an error soon.
 constexpr std::chrono::seconds kStorePatience(60);
 constexpr char kPortHint[] = "MESHIFT_PORT names another port of rank 0's host for the hub";
 
-// What torchrun and the user say in the environment.
+// The environment variables of torchrun and the user.
 class Variables {
  public:
   explicit Variables(const Getenv& getenv) : getenv_(getenv) {}
@@ -73,7 +74,7 @@ struct Launch {
   JobKey key;
   std::string master;
   int master_port = 0;
-  int port = 0;  // of the hub; 0: any, which the store tells
+  int port = 0;  // of the hub; 0: a free port, which rank 0 writes to the store
   std::string interfaces;
 };
 
@@ -103,11 +104,13 @@ absl::StatusOr<Launch> ReadLaunch(const Variables& variables) {
   const std::optional<std::string> host = variables.Text("MASTER_ADDR");
   if (!host) return FailedPrecondition("the environment has no MASTER_ADDR, which torchrun sets");
   launch.master = *host;
-  // A rank that an attempt before has left behind is not one of this job's.
+  // The attempt is part of the name, so that a rank left over from an earlier attempt is refused.
   MESHIFT_ASSIGN_OR_RETURN(const int64_t attempt,
                            variables.Number("TORCHELASTIC_RESTART_COUNT", 0));
   const std::string run = variables.Text("TORCHELASTIC_RUN_ID").value_or("");
-  launch.key.name = fmt::format("{}#{}", ToHex(run), attempt);
+  // Nor are ranks of another job that has the same run id, "none" for instance.
+  launch.key.name =
+      fmt::format("{}#{}#{}", ToHex(run), attempt, variables.Text("MASTER_PORT").value_or(""));
   constexpr size_t kLongestRun = 200;
   if (run.size() > kLongestRun) {
     return InvalidArgument("TORCHELASTIC_RUN_ID has {} bytes, more than {}", run.size(),
@@ -124,15 +127,15 @@ bool IsLoopback(const std::string& address) {
   return address == "::1";
 }
 
-// The address that the hub listens on; empty: all of the host.
+// The address on which the hub listens; empty: all addresses of the host.
 absl::StatusOr<std::string> HostOf(const Launch& launch) {
   if (!launch.interfaces.empty()) {
     MESHIFT_ASSIGN_OR_RETURN(const auto addresses, InterfaceAddresses(launch.interfaces));
     return addresses.front();
   }
   if (OnOneHost(launch.job)) return std::string(kLoopback);
-  // The job's address, where that is one of this host's. A name may mean loopback here, and this
-  // host's address on the others.
+  // MASTER_ADDR if it is one of this host's addresses. A name may resolve to loopback here, and to
+  // this host's address on others.
   if (IsLoopback(launch.master)) return launch.master;
   const auto addresses = Resolve(launch.master, 1);
   for (size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {
@@ -142,7 +145,7 @@ absl::StatusOr<std::string> HostOf(const Launch& launch) {
   return std::string();
 }
 
-// Where rank 0 says in torchrun's store which port the hub has.
+// The key in torchrun's store for the hub's address.
 std::string StoreKey(const Launch& launch) { return "meshift/hub/" + launch.key.name; }
 
 absl::StatusOr<std::unique_ptr<Bootstrap>> StartHub(const Launch& launch,
@@ -152,7 +155,8 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> StartHub(const Launch& launch,
   JobKey key = launch.key;
   const bool store = launch.port == 0;
   if (store) {
-    // Not every start of the ranks counts as an attempt: when hosts come or go, for instance.
+    // TORCHELASTIC_RESTART_COUNT does not grow with every start of the ranks; for example, not when
+    // hosts are added.
     MESHIFT_ASSIGN_OR_RETURN(const std::string bytes, RandomBytes());
     key.name += "#" + ToHex(bytes.substr(0, 8));
   }
@@ -169,7 +173,7 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> StartHub(const Launch& launch,
             .Set(StoreKey(launch), ToText(told), std::min(deadline, Clock::now() + kStorePatience));
     if (!said.ok()) {
       return absl::UnavailableError(
-          fmt::format("torchrun's store on port {} of {} cannot be told where the hub is: {}; {}",
+          fmt::format("cannot set the hub's address in torchrun's store on port {} of {}: {}; {}",
                       launch.master_port, launch.master, Message(said), kPortHint));
     }
   }
@@ -188,7 +192,7 @@ absl::StatusOr<HubAddress> FindHub(const Launch& launch, Clock::time_point deadl
     const bool early = told.status().code() == absl::StatusCode::kNotFound;
     return absl::UnavailableError(
         fmt::format("torchrun's store on port {} of {}: {}", launch.master_port, launch.master,
-                    early ? "rank 0 has not said there where the hub is" : Message(told.status())));
+                    early ? "rank 0 has not set the hub's address yet" : Message(told.status())));
   }
   MESHIFT_ASSIGN_OR_RETURN(HubAddress hub, ParseHubAddress(*told));
   if (hub.key.name.substr(0, launch.key.name.size()) != launch.key.name) {

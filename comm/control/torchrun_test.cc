@@ -1,5 +1,5 @@
-// How the ranks of torchrun find the hub: by its own store, by a port that is named, and never by
-// what an attempt before has left.
+// How ranks started by torchrun find the hub: by torchrun's store, by MASTER_PORT or MESHIFT_PORT;
+// and that ranks of an earlier attempt are refused.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -55,7 +55,8 @@ bool Contains(const absl::Status& status, const std::string& part) {
   return Message(status).find(part) != std::string::npos;
 }
 
-// All ranks meet and exchange their numbers; `change` makes each one's environment its own.
+// Expects that all ranks connect and exchange their numbers. `change` edits each rank's
+// environment.
 void ExpectToMeet(int64_t n, int port, const std::function<void(int64_t, Environment*)>& change) {
   std::vector<std::thread> threads;
   std::atomic<int64_t> left = n;
@@ -71,7 +72,7 @@ void ExpectToMeet(int64_t n, int port, const std::function<void(int64_t, Environ
         EXPECT_EQ(all->size(), n);
         for (int64_t i = 0; i < n && all.ok(); ++i) EXPECT_EQ((*all)[i], std::to_string(i));
       }
-      // Rank 0 last.
+      // Rank 0 ends last.
       for (--left; r == 0 && left > 0;) std::this_thread::sleep_for(milliseconds(1));
     });
   }
@@ -85,7 +86,7 @@ TEST(TorchrunTest, RanksMeetThroughTorchrunsStore) {
     (*variables)["TORCHELASTIC_RUN_ID"] = "a.b@c/d";
     (*variables)["MESHIFT_SECRET"] = "s3cret";
   });
-  // Where the hub was; the secret stays out of the store.
+  // The store has the hub's address, but not the secret.
   EXPECT_EQ(store.Size(), 1);
   EXPECT_FALSE(store.Has("s3cret"));
 }
@@ -100,13 +101,13 @@ TEST(TorchrunTest, RanksMeetOnAPortThatIsNamed) {
     (*variables)["TORCHELASTIC_USE_AGENT_STORE"] = "True";
     (*variables)["MESHIFT_PORT"] = std::to_string(port);
     (*variables)["LOCAL_WORLD_SIZE"] = "2";
-    // Not asked: all ranks are on this host.
+    // Not resolved, since all ranks are on this host.
     (*variables)["MASTER_ADDR"] = "no.such.host.invalid";
   });
 }
 
-// Even ports are those that Linux gives to outgoing connections first: a rank that dials one of
-// them again and again before anybody listens there reaches itself.
+// Linux first uses even ports for outgoing connections. A rank that dials such a port again and
+// again before the hub listens may connect to itself.
 TEST(TorchrunTest, ALateRankZeroIsMetOnAPortOfTheKernelsOwn) {
   const int port = 2 * (FreePort() / 2);
   const absl::StatusOr<std::vector<Address>> address = Resolve("127.0.0.1", port);
@@ -116,7 +117,7 @@ TEST(TorchrunTest, ALateRankZeroIsMetOnAPortOfTheKernelsOwn) {
     const auto socket = Dial(address->front(), end);
     ASSERT_FALSE(socket.ok()) << "reached itself at try " << i;
   }
-  // The port is free at once.
+  // The port is free immediately.
   EXPECT_TRUE(Listening::Open(port).ok());
 }
 
@@ -133,17 +134,53 @@ TEST(TorchrunTest, AStaleRankOfTheAttemptBeforeIsRefused) {
   const absl::Status status = Bootstrap::FromTorchrun(kShort, Getenv(stale)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(Contains(status, "the hub refuses rank 1: it belongs to another job")) << status;
-  // Its place is free for the new one.
+  // The new attempt's rank 1 is accepted.
   Environment fresh = stale;
   fresh["TORCHELASTIC_RESTART_COUNT"] = "1";
   EXPECT_TRUE(Bootstrap::FromTorchrun(kLong, Getenv(fresh)).ok());
+}
+
+// Two jobs without a run id whose hub has one port.
+TEST(TorchrunTest, ARankOfAJobWithAnotherMasterIsRefused) {
+  Environment zero = Of(0, 2, 29500);
+  zero["MESHIFT_PORT"] = std::to_string(FreePort());
+  const auto hub = Bootstrap::FromTorchrun(kShort, Getenv(zero));
+  ASSERT_TRUE(hub.ok()) << hub.status();
+  Environment other = zero;
+  other["RANK"] = "1";
+  other["MASTER_PORT"] = "29600";
+  const absl::Status status = Bootstrap::FromTorchrun(kShort, Getenv(other)).status();
+  EXPECT_TRUE(Contains(status, "the hub refuses rank 1: it belongs to another job")) << status;
+  other["MASTER_PORT"] = "29500";
+  EXPECT_TRUE(Bootstrap::FromTorchrun(kLong, Getenv(other)).ok());
+}
+
+TEST(TorchrunTest, ARankWithAnotherSecretIsRefused) {
+  const TestingStore store;
+  for (const bool by_store : {false, true}) {
+    Environment zero = Of(0, 2, by_store ? store.port() : FreePort());
+    if (by_store) zero["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+    zero["MESHIFT_SECRET"] = "a";
+    const auto hub = Bootstrap::FromTorchrun(kShort, Getenv(zero));
+    ASSERT_TRUE(hub.ok()) << hub.status();
+    Environment one = zero;
+    one["RANK"] = "1";
+    for (const char* secret : {"b", ""}) {
+      one["MESHIFT_SECRET"] = secret;
+      const absl::Status status = Bootstrap::FromTorchrun(kShort, Getenv(one)).status();
+      EXPECT_TRUE(Contains(status, "secret")) << status;
+      EXPECT_FALSE(status.ok());
+    }
+    one["MESHIFT_SECRET"] = "a";
+    EXPECT_TRUE(Bootstrap::FromTorchrun(kLong, Getenv(one)).ok());
+  }
 }
 
 TEST(TorchrunTest, ARankThatReadsAnOldAddressFindsTheNewHub) {
   const TestingStore store;
   Environment zero = Of(0, 2, store.port());
   zero["TORCHELASTIC_USE_AGENT_STORE"] = "True";
-  ASSERT_TRUE(Bootstrap::FromTorchrun(kLong, Getenv(zero)).ok());  // and ends
+  ASSERT_TRUE(Bootstrap::FromTorchrun(kLong, Getenv(zero)).ok());  // and is destroyed
   std::unique_ptr<Bootstrap> hub;
   std::thread late([&] {
     std::this_thread::sleep_for(kShort);
@@ -182,7 +219,8 @@ TEST(TorchrunTest, ABadVariableIsNamed) {
       << error();
   variables["RANK"] = "0";
   variables["MESHIFT_SOCKET_IFNAME"] = "=nosuch0";
-  EXPECT_NE(error().find("no interface is up that '=nosuch0' names; there are "), std::string::npos)
+  EXPECT_NE(error().find("no interface that is up matches '=nosuch0'; known interfaces: "),
+            std::string::npos)
       << error();
 }
 
@@ -195,7 +233,7 @@ TEST(TorchrunTest, APortThatIsTakenIsNamedWithTheVariable) {
   EXPECT_TRUE(Contains(status, "MESHIFT_PORT names another port")) << status;
 }
 
-// A hub that no other host needs is not offered to them.
+// The hub listens on a public address only if another host has ranks.
 TEST(TorchrunTest, TheHubListensOnlyWhereItsRanksAre) {
   const auto own = InterfaceAddresses("");
   ASSERT_TRUE(own.ok());

@@ -1,6 +1,7 @@
-// What the bodies of kernels share: where a thread is, and memory by its address. The bodies are
-// functions of a thread's place: nvcc compiles them for the device (kernels.cu), and any compiler
-// for the CPU, where emulator.h runs a whole grid thread by thread.
+// Helpers for the bodies of kernels: a thread's place in the grid, and access to memory by address.
+// A body is a function of the thread's place. nvcc compiles it for the device (kernels.cu); any
+// compiler can compile it for the CPU, where testing/internal/cuda/emulator.h runs a whole grid
+// thread by thread.
 //
 //   FillBody(params, {.block = blockIdx.x, .blocks = gridDim.x, .thread = threadIdx.x});
 #ifndef MESHIFT_COMM_CUDA_BODY_H_
@@ -24,7 +25,7 @@ struct Place {
   uint32_t thread;
 };
 
-// What is at an address; on the device it is global memory.
+// A pointer to a device address, which is in global memory; on the CPU an ordinary pointer.
 template <typename T>
 MESHIFT_HOST_DEVICE T* At(uint64_t address) {
 #ifdef __CUDA_ARCH__
@@ -34,7 +35,7 @@ MESHIFT_HOST_DEVICE T* At(uint64_t address) {
 #endif
 }
 
-// `kCount` elements in one access.
+// `kCount` elements that are loaded or stored in one access.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) Vector {
   T values[kCount];

@@ -1,4 +1,5 @@
-// Copying boxes: the bodies of kCopyBoxesEntry and kTransposeBoxesEntry (kernel_params.h).
+// The bodies of the kernels that copy boxes: kCopyBoxesEntry and kTransposeBoxesEntry, whose
+// parameters kernel_params.h describes and copy_launches.h makes.
 #ifndef MESHIFT_COMM_CUDA_COPY_BODIES_H_
 #define MESHIFT_COMM_CUDA_COPY_BODIES_H_
 
@@ -17,8 +18,9 @@ struct alignas(16) Bytes16 {
   uint64_t high;
 };
 
-// n / size for n <= 2^31 and size in [2, 2^31), by a multiplication: `magic` is
-// ceil(2^(32 + s) / size) - 2^32, s the number of bits of size - 1.
+// DivideBy is n / size for n <= 2^31 and size in [2, 2^31), by a multiplication instead of a
+// division. MagicOf(size) is ceil(2^(32 + s) / size) - 2^32, where s is the number of bits of
+// size - 1.
 inline uint32_t MagicOf(uint32_t size) {
   const int shift = 32 - std::countl_zero(size - 1);
   const uint64_t rest = (uint64_t{1} << shift) - size;  // less than size
@@ -35,7 +37,7 @@ MESHIFT_HOST_DEVICE inline uint32_t DivideBy(uint32_t size, uint32_t magic, uint
   return (high + n) >> shift;
 }
 
-// The box that has tile number `tile`.
+// The index of the box that has tile number `tile`: a binary search.
 MESHIFT_HOST_DEVICE inline uint32_t BoxOfTile(const CopyBoxesParams& params, uint32_t tile) {
   uint32_t low = 0;
   uint32_t high = params.num_boxes - 1;
@@ -52,8 +54,8 @@ MESHIFT_HOST_DEVICE inline uint32_t BoxOfTile(const CopyBoxesParams& params, uin
 
 constexpr int kUnitsPerThread = kTileUnits / kThreads;
 
-// How far places of a box are from its addresses: those with the given numbers, which are lost, of
-// the dims first_dim and on.
+// The byte offsets of units from a box's source and target addresses. numbers[j] is the linear
+// index of unit j over the dims from first_dim on, innermost first; it is overwritten.
 MESHIFT_HOST_DEVICE inline void FindPlaces(const CopyBoxesParams& params, const CopyBox& box,
                                            int first_dim, uint32_t* numbers, int64_t* src,
                                            int64_t* dst) {
@@ -78,7 +80,7 @@ MESHIFT_HOST_DEVICE inline void FindPlaces(const CopyBoxesParams& params, const 
   }
 }
 
-// The units first, first + kThreads, ...: four loads, then four stores.
+// Copies the units first, first + kThreads, ...: kUnitsPerThread loads, then as many stores.
 template <typename T>
 MESHIFT_HOST_DEVICE void MoveUnits(const CopyBox& box, uint32_t first, const int64_t* src,
                                    const int64_t* dst) {
@@ -93,13 +95,14 @@ MESHIFT_HOST_DEVICE void MoveUnits(const CopyBox& box, uint32_t first, const int
   }
 }
 
-// The same for words of shifted runs: a word comes from the two of the source that it lies across.
-// Near the ends of a run, where these or the word itself stick out, bytes move one by one.
+// The same for the 8-byte words of shifted runs. A target word is combined from the two source
+// words that contain its bytes. Near the ends of a run, where one of these three words extends
+// beyond it, bytes are copied one by one.
 MESHIFT_HOST_DEVICE inline void MoveRuns(const CopyBoxesParams& params, const CopyBox& box,
                                          uint32_t first) {
   const CopyDim& words = params.dims[box.first_dim];
   uint32_t numbers[kUnitsPerThread];
-  int64_t begin[kUnitsPerThread];  // of the word, within its run
+  int64_t begin[kUnitsPerThread];  // the word's offset within its run, in bytes
   MESHIFT_UNROLL
   for (int j = 0; j < kUnitsPerThread; ++j) {
     const uint32_t unit = first + j * kThreads;
@@ -194,7 +197,7 @@ MESHIFT_HOST_DEVICE void TransposeWords(Word* words) {
     words[0] = (first & 0xffff) | (words[1] << 16);
     words[1] = (first >> 16) | (words[1] & 0xffff0000);
   } else if constexpr (kLanes == 4) {
-    // The 2x2 blocks of 16 bits, then the bytes within each.
+    // First 2x2 blocks of 16 bits, then the bytes within each.
     MESHIFT_UNROLL
     for (int i = 0; i < 2; ++i) {
       Word pair[] = {words[i], words[i + 2]};
@@ -211,9 +214,10 @@ MESHIFT_HOST_DEVICE void TransposeWords(Word* words) {
   }
 }
 
-// One tile of a transposing copy: words of kLanes elements that are side by side in the source go
-// to shared memory (kLoad), and from there to the target, of elements side by side there. Between
-// the two all threads of the block meet. A thread has all its loads under way before it stores.
+// Half of the copy of one tile that transposes. With kLoad it reads words of kLanes elements that
+// are contiguous in the source, transposes them and writes them to shared memory. Without kLoad it
+// writes words that are contiguous in the target from shared memory. __syncthreads() separates the
+// halves. A thread issues all its loads before its stores.
 template <typename T, int kLanes, bool kLoad>
 MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const CopyBox& box,
                                         uint32_t tile, uint32_t thread, void* memory) {
@@ -224,7 +228,7 @@ MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const Cop
   constexpr uint32_t kRows = kThreads / kWords;
   constexpr uint32_t kPasses = kWords / kRows;
   auto* shared = static_cast<Word*>(memory);
-  // A row is longer by one word than what is in it: columns then lie in different banks.
+  // Rows have one word of padding, so that the words of a column are in different banks.
   const auto at = [](uint32_t word1, uint32_t lane1, uint32_t word0) {
     return (lane1 * kWords + word1) * (kWords + 1) + word0;
   };
@@ -235,7 +239,7 @@ MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const Cop
   const uint32_t tiles1 = (dim1.size + kTile - 1) / kTile;
   const uint32_t quotient0 = tile / tiles0;
   uint32_t rest = quotient0 / tiles1;
-  // Threads run along the dim whose elements are side by side.
+  // Consecutive threads access consecutive words of the contiguous dim.
   const uint32_t column = thread % kWords;
   const uint32_t row = thread / kWords;
   const uint32_t i0 = (tile - quotient0 * tiles0) * kTile + (kLoad ? row : column) * kLanes;
@@ -249,7 +253,7 @@ MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const Cop
     offset += index * (kLoad ? dim.src_stride : dim.dst_stride);
     rest = quotient;
   }
-  // Sizes are multiples of kLanes: a word is inside or outside as a whole.
+  // Sizes are multiples of kLanes, so a word is completely inside or outside of the box.
   const uint32_t along = kLoad ? i0 : i1;
   const uint32_t along_size = kLoad ? dim0.size : dim1.size;
   const uint32_t rows_left =
@@ -289,7 +293,7 @@ MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const Cop
 constexpr int kTransposeSharedBytes = 32 * 33 * 16;
 static_assert(kTransposeSharedBytes >= 128 * 33 * 4 && kTransposeSharedBytes >= 64 * 65 * 4);
 
-// The part of tile `tile` that is before (kLoad), or behind, the meeting of the threads.
+// Tile `tile` of the launch: the half before __syncthreads() (kLoad), or the half after it.
 template <bool kLoad>
 MESHIFT_HOST_DEVICE void TransposeTileBody(const CopyBoxesParams& params, uint32_t tile,
                                            uint32_t thread, void* shared) {

@@ -21,11 +21,11 @@ namespace {
 
 using LaunchFunction = absl::FunctionRef<absl::Status(bool, const CopyBoxesParams&)>;
 
-// Runs at least this long are worth two more boxes for their ends.
+// In bytes: shorter runs are not worth two more boxes for their head and tail.
 constexpr int64_t kMinCutRun = 256;
-// Runs of odd units at least this long are worth shifting: only bytes near their ends move singly.
+// In bytes: shorter unaligned runs are not worth shifting, since their ends are copied by bytes.
 constexpr int64_t kMinShiftedRun = 1024;
-// Fewer indices than that do not fill a tile of the transposing kernel well enough.
+// Smaller dims do not fill a tile of the transposing kernel well enough.
 constexpr int64_t kMinTransposeSize = 8;
 
 struct Dim {
@@ -34,7 +34,7 @@ struct Dim {
   int64_t dst_stride;
 };
 
-// A box as the kernels see it, but of any size: dims innermost first.
+// A CopyBox of any size; dims innermost first.
 struct Box {
   uint64_t src;
   uint64_t dst;
@@ -62,7 +62,7 @@ int64_t TilesOf(const Box& box, int64_t units, bool transpose) {
   return CeilDiv(size0, tile) * CeilDiv(size1, tile) * (units / size0 / size1);
 }
 
-// The table of one kernel; launches it when it is full.
+// Collects the boxes of one kernel, and launches it when the parameters are full.
 class Table {
  public:
   Table(bool transpose, LaunchFunction launch) : transpose_(transpose), launch_(launch) {
@@ -76,7 +76,7 @@ class Table {
     const int64_t tiles = TilesOf(box, units, transpose_);
     const int rank = static_cast<int>(box.dims.size());
     if (rank > kMaxCopyDims) {
-      return Unimplemented("a copy of a box of {} dims; the CUDA kernels take {}", rank,
+      return Unimplemented("cannot copy a box of {} dims; the CUDA kernels take at most {}", rank,
                            kMaxCopyDims);
     }
     if (params_.num_boxes == kMaxCopyBoxes || num_dims_ + rank > kMaxCopyDims ||
@@ -110,11 +110,11 @@ class Table {
   }
 
  private:
-  // Tiles are counted in 32 bits, also in strides of a grid.
+  // A kernel's tile index plus the grid size must fit into 32 bits.
   static constexpr int64_t kMaxTiles = int64_t{1} << 30;
 
-  // Cuts a box that has too many units along its largest dim; never along the words of runs, which
-  // are few enough, and between whole words where units go in words.
+  // Cuts a box with too many units along its largest dim. Does not cut along the words of runs,
+  // which are few enough; cuts at multiples of `lanes` if possible, else sets lanes to 1.
   absl::Status AddParts(const Box& box, int64_t units) {
     const auto largest =
         std::max_element(box.dims.begin() + (box.run_bytes > 0 ? 1 : 0), box.dims.end(),
@@ -139,7 +139,7 @@ class Table {
   CopyBoxesParams params_;
 };
 
-// The largest access that everything in `bits` is a multiple of.
+// The largest power of two, up to 16, that divides all values whose bitwise or is `bits`.
 int64_t AccessOf(uint64_t bits) {
   return static_cast<int64_t>(std::min<uint64_t>(16, bits & (~bits + 1)));
 }
@@ -158,7 +158,8 @@ class Cutter {
     for (const int64_t stride : copy.dst_strides()) strides |= static_cast<uint64_t>(stride);
     const int64_t unit = AccessOf(src | dst | strides | static_cast<uint64_t>(run));
     if (unit == run && Transposes(copy)) return AddTransposing(copy, unit);
-    // Where only the ends of runs are odd: both sides equally far from a multiple of 16.
+    // Bytes up to the next multiple of 16. If source and target have the same skew, only the ends
+    // of runs are unaligned.
     const int64_t skew = static_cast<int64_t>((16 - src % 16) % 16);
     if (unit == 16 || run < kMinCutRun || AccessOf(strides) < 16 || (src ^ dst) % 16 != 0) {
       return unit < 4 && run >= kMinShiftedRun ? AddShifted(copy) : AddRuns(copy, 0, run, unit);
@@ -176,7 +177,7 @@ class Cutter {
   }
 
  private:
-  // The dim that is dense in the source, unless it is also the innermost of the target; -1: none.
+  // The dim, other than the target's innermost, that is contiguous in the source; -1: none.
   static int DenseInSource(const StridedCopy& copy) {
     const int last = static_cast<int>(copy.shape().size()) - 1;
     for (int d = 0; d < last; ++d) {
@@ -191,7 +192,8 @@ class Cutter {
            copy.shape().back() >= kMinTransposeSize && copy.shape()[dense] >= kMinTransposeSize;
   }
 
-  // 4 / unit where rows of the source, and columns, can be read and written in words of 4 bytes.
+  // The elements per access: 4 / unit if source and target allow words of 4 bytes along their
+  // contiguous dims, else 1.
   static int TransposedLanes(const StridedCopy& copy, int dense, int64_t unit) {
     const int last = static_cast<int>(copy.shape().size()) - 1;
     uint64_t bits = AddressOf(copy.src()) | AddressOf(copy.dst()) |
@@ -220,7 +222,7 @@ class Cutter {
     return transposing_.Add(box);
   }
 
-  // Those of the places of runs, innermost first.
+  // Adds the dims over which the runs repeat, innermost first.
   static void AddDims(const StridedCopy& copy, Box* box) {
     for (int d = static_cast<int>(copy.shape().size()) - 1; d >= 0; --d) {
       box->dims.push_back({copy.shape()[d], copy.src_strides()[d], copy.dst_strides()[d]});
@@ -239,7 +241,7 @@ class Cutter {
     return absl::OkStatus();
   }
 
-  // The bytes [begin, begin + bytes) of each run.
+  // Copies the bytes [begin, begin + bytes) of each run.
   absl::Status AddRuns(const StridedCopy& copy, int64_t begin, int64_t bytes, int64_t unit) {
     if (bytes == 0) return absl::OkStatus();
     Box box = {AddressOf(copy.src()) + begin, AddressOf(copy.dst()) + begin, unit, {}};

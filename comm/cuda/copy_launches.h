@@ -1,13 +1,15 @@
-// Cuts copies of boxes into launches: the parameters of kCopyBoxesEntry and kTransposeBoxesEntry.
+// Turns copies of strided boxes into kernel launches: makes the parameters of kCopyBoxesEntry and
+// kTransposeBoxesEntry. Launches nothing itself.
 //
 //   MESHIFT_RETURN_IF_ERROR(ForCopyLaunches(copies, DType::kBF16,
 //       [&](bool transpose, const CopyBoxesParams& params) { return Launch(...); }));
 //
-// Dims are merged as comm/kernels/copy.h does. Each box moves in the widest accesses, up to 16
-// bytes, that addresses, strides and the length of runs allow; long runs whose ends only are odd
-// are cut in three, and long runs at odd addresses are shifted. A transposing box, contiguous along
-// one dim in the source and along another in the target, goes to the kernel for those. Allocates
-// nothing for tensors of at most five dims.
+// Dims are merged as in comm/kernels/copy.h; a run is a contiguous piece on both sides. Each box is
+// copied by the widest accesses, up to 16 bytes, that addresses, strides and the length of runs
+// allow. A long run with unaligned ends only is cut into head, aligned body and tail. A long run
+// whose source and target are unaligned to each other is copied as shifted words. A box that is
+// contiguous along one dim in the source and along another in the target goes to the transposing
+// kernel. Allocates nothing for tensors of at most five dims.
 #ifndef MESHIFT_COMM_CUDA_COPY_LAUNCHES_H_
 #define MESHIFT_COMM_CUDA_COPY_LAUNCHES_H_
 
@@ -20,8 +22,8 @@
 
 namespace meshift::cuda {
 
-// Calls `launch` with the parameters of each launch, in any order of boxes; stops at its first
-// error. INVALID_ARGUMENT as StridedCopy::Create, before anything is launched.
+// Calls `launch` with the parameters of each launch; stops at its first error. Boxes may be
+// reordered. Returns an INVALID_ARGUMENT of StridedCopy::Create before the first launch.
 absl::Status ForCopyLaunches(
     absl::Span<const BoxCopy> copies, DType dtype,
     absl::FunctionRef<absl::Status(bool transpose, const CopyBoxesParams& params)> launch);

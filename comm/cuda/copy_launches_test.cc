@@ -29,7 +29,7 @@ int64_t Between(Random& random, int64_t least, int64_t most) {
   return std::uniform_int_distribution<int64_t>(least, most)(random);
 }
 
-// What launches a copy made, and the copy done by the kernels' source on the CPU.
+// The launches of copies, which the emulator has run on the CPU.
 struct Launched {
   int plain = 0;
   int transposing = 0;
@@ -103,14 +103,14 @@ int64_t Extent(const Shape& shape, const Shape& strides) {
   return last + 1;
 }
 
-// Boxes with memory of their own: a source, and two targets in which each byte counts.
+// Boxes with their memory: a source, and two targets that are compared byte by byte.
 class Boxes {
  public:
   Boxes(Random& random, DType dtype, int count, int64_t max_size) : dtype_(dtype) {
     for (int i = 0; i < count; ++i) Add(random, max_size);
   }
 
-  // The targets after the twin on the CPU, and after the kernels, have the same bytes.
+  // The CPU copy and the kernels must give targets with the same bytes.
   void Check(uint32_t blocks, Launched* launched) {
     std::vector<BoxCopy> copies;
     for (size_t i = 0; i < copies_.size(); ++i) {
@@ -174,7 +174,7 @@ TEST(CopyLaunches, RandomBoxesAsOnTheCpu) {
         .Check(static_cast<uint32_t>(Between(random, 1, 9)), &launched);
     if (HasFatalFailure()) FAIL() << "case " << i << " of " << Name(dtype);
   }
-  // Every access and both kernels were at work.
+  // Every width of access and both kernels were used.
   EXPECT_GT(launched.plain, 300);
   EXPECT_GT(launched.transposing, 50);
   for (const int unit : {1, 2, 4, 8, 16}) {
@@ -197,7 +197,7 @@ TEST(CopyLaunches, LongRunsWithOddEndsMoveInWideAccesses) {
   std::vector<uint8_t> from(3001);
   std::vector<uint8_t> to(3001);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 7 + i / 256);
-  // Counts of elements and distances to a multiple of 16 that leave something at both ends.
+  // A count and offsets that need a head and a tail.
   auto* src = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(from.data()) + 15) / 16 * 16);
   auto* dst = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(to.data()) + 15) / 16 * 16);
   Launched launched;
@@ -216,7 +216,7 @@ TEST(CopyLaunches, LongRunsWithOddEndsMoveInWideAccesses) {
 TEST(CopyLaunches, LongRunsAtOddAddressesAreShifted) {
   Random random(10);
   for (int i = 0; i < 200; ++i) {
-    // Rows that begin anywhere, packed at another place.
+    // Rows at any address, packed at another address.
     const int64_t rows = Between(random, 1, 4);
     const int64_t row = Between(random, 1024, 1060);
     const int64_t pitch = row + Between(random, 0, 9);
@@ -234,7 +234,7 @@ TEST(CopyLaunches, LongRunsAtOddAddressesAreShifted) {
     const absl::Status status = Emulate({copy}, DType::kU8, 2, &launched);
     ASSERT_TRUE(status.ok()) << status;
     ASSERT_EQ(to, expected) << "case " << i;
-    if (rows == 1 || pitch % 2 == 0 || pitch == row) continue;  // other ways may do
+    if (rows == 1 || pitch % 2 == 0 || pitch == row) continue;  // may be copied without shifting
     ASSERT_EQ(launched.boxes.size(), 1U);
     EXPECT_EQ(launched.boxes[0].run_bytes, row) << "case " << i;
   }
@@ -270,7 +270,7 @@ TEST(CopyLaunches, SmallUnitsAreTransposedInWords) {
 }
 
 TEST(CopyLaunches, HugeBoxesAreCut) {
-  // Nothing is read: only what would be launched is looked at. 2^35 bytes in rows of 2^20.
+  // Nothing is read: the test only examines the launches. 2^35 bytes in rows of 2^20.
   Launched launched;
   uint64_t bytes = 0;
   const auto count = [&](bool transpose, const CopyBoxesParams& params) {
@@ -296,7 +296,7 @@ TEST(CopyLaunches, HugeBoxesAreCut) {
   }
 }
 
-// As words of several elements where their sides are whole words, also after cuts.
+// Uses words of several elements if both sides consist of whole words, also after cuts.
 TEST(CopyLaunches, HugeTransposesAreCut) {
   auto* base = reinterpret_cast<uint8_t*>(uintptr_t{1} << 40);
   const auto check = [&](DType dtype, const Shape& shape, int min_lanes) {
@@ -329,7 +329,7 @@ TEST(CopyLaunches, HugeTransposesAreCut) {
   check(DType::kI8, {40000, 40000}, 4);
   check(DType::kI8, {84, 29584, 1728}, 4);
   check(DType::kF32, {40001, 40001}, 1);
-  // So many dims that no cut leaves a whole word: elements one by one.
+  // With this many dims no cut keeps whole words, so elements are copied one by one.
   check(DType::kI8, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, 1);
 }
 

@@ -108,7 +108,7 @@ absl::Status CudaDriver::StatusOf(CUresult result, const char* call) const {
   const char* name = nullptr;
   const char* text = nullptr;
   if (result == CUDA_ERROR_STUB_LIBRARY) {
-    // It says nothing of itself.
+    // The stub library cannot describe its own error.
     name = "CUDA_ERROR_STUB_LIBRARY";
     text = "this file is for linking only; the driver's own is needed";
   } else {

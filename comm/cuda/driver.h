@@ -1,15 +1,15 @@
-// The CUDA driver, loaded at run time: one binary works with and without it.
+// The functions of the CUDA driver, loaded with dlopen, so that one binary works with and without
+// the driver.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto driver, CudaDriver::Load());   // libcuda.so.1
 //   MESHIFT_RETURN_IF_ERROR(driver->Init(0));                    // cuInit(0)
 //   CUdeviceptr data = 0;
 //   MESHIFT_RETURN_IF_ERROR(driver->MemAlloc(&data, 1 << 20));
 //
-// For each function of MESHIFT_CUDA_FUNCTIONS there is a method of that name, which takes what the
-// function takes in cuda.h and returns a Status: "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of
-// memory)". What cuda.h says of the function holds, threads included. Those of
-// MESHIFT_CUDA_OPTIONAL_FUNCTIONS are to be called only where Has...() says so. Not a public
-// header.
+// Each function of MESHIFT_CUDA_FUNCTIONS is a method with the arguments of cuda.h. It returns a
+// Status, such as "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". The contract of cuda.h
+// applies, including thread safety. Call a function of MESHIFT_CUDA_OPTIONAL_FUNCTIONS only if
+// Has...() is true. Not a public header.
 #ifndef MESHIFT_COMM_CUDA_DRIVER_H_
 #define MESHIFT_COMM_CUDA_DRIVER_H_
 
@@ -27,13 +27,13 @@ namespace meshift {
 // The driver's functions. Immutable once made; every method is as thread-safe as cuda.h says.
 class CudaDriver {
  public:
-  // 12.4: the oldest whose functions are all there, and that compiles the kernels' PTX
-  // (third_party/cuda/fatbin.bzl). Drivers older than the toolkit have not been tried.
+  // CUDA 12.4 is the oldest driver that has all functions and compiles the kernels' PTX
+  // (third_party/cuda/fatbin.bzl). Drivers older than the toolkit are not tested.
   static constexpr int kMinVersion = 12040;
 
-  // Loads `path`; without one, $MESHIFT_CUDA_LIBRARY, else libcuda.so.1. UNAVAILABLE where there is
-  // no such library, FAILED_PRECONDITION where it lacks a function, each naming what was looked
-  // for. Calls nothing of it. The library stays loaded until the process ends.
+  // Loads `path`; if that is empty, $MESHIFT_CUDA_LIBRARY, else libcuda.so.1. Calls no function of
+  // it. UNAVAILABLE if the library is not found, FAILED_PRECONDITION if a function is missing; the
+  // error names the library or function. The library stays loaded until the process ends.
   static absl::StatusOr<std::shared_ptr<const CudaDriver>> Load(const std::string& path = "");
 
   const std::string& path() const { return path_; }
@@ -55,14 +55,14 @@ class CudaDriver {
   MESHIFT_CUDA_OPTIONAL_FUNCTIONS(MESHIFT_CUDA_HAS)
 #undef MESHIFT_CUDA_HAS
 
-  // Whether all work of `stream` (before `event`) is done; its error where it failed.
+  // Whether all work on the stream, or before the event, is done. An error if the work has failed.
   absl::StatusOr<bool> StreamDone(CUstream stream) const;
   absl::StatusOr<bool> EventDone(CUevent event) const;
-  // Between two events that were made with timing and are done.
+  // The time between two events, in ms. Both must have been created with timing and be done.
   absl::StatusOr<float> ElapsedMs(CUevent begin, CUevent end) const;
 
-  // Initialises the driver. The number of devices, one or more; else FAILED_PRECONDITION, also
-  // where the driver says that there is none, or is older than kMinVersion.
+  // Initialises the driver and returns the number of devices, at least 1. FAILED_PRECONDITION if
+  // there are none, or the driver is older than kMinVersion.
   absl::StatusOr<int> InitAndCountDevices() const;
 
   // `result` as a Status that names `call` and the error. RESOURCE_EXHAUSTED: out of memory;
@@ -80,7 +80,7 @@ class CudaDriver {
 #undef MESHIFT_CUDA_MEMBER
   decltype(&::cuGetErrorName) get_error_name_ = nullptr;
   decltype(&::cuGetErrorString) get_error_string_ = nullptr;
-  // The first form of the function, which every driver has; cuda.h's macro renames it.
+  // The first version of the function, which every driver has; a macro of cuda.h renames it.
   CUresult (*event_elapsed_time_)(float*, CUevent, CUevent) = nullptr;
 };
 

@@ -1,12 +1,12 @@
-// The functions of the CUDA driver that Meshift calls, as a list for the preprocessor. Includes
-// nothing, so that it also serves what is written without cuda.h.
+// The functions of the CUDA driver that Meshift calls, as a preprocessor list. Includes no header,
+// so that code without cuda.h can use it too.
 //
 //   #define DECLARE(name, symbol) decltype(&::symbol) name;
 //   MESHIFT_CUDA_FUNCTIONS(DECLARE)
 #ifndef MESHIFT_COMM_CUDA_DRIVER_FUNCTIONS_H_
 #define MESHIFT_COMM_CUDA_DRIVER_FUNCTIONS_H_
 
-// X(name, symbol): the symbols are those that cuda.h's macros stand for, by their own names.
+// X(name, symbol): the symbol is the exported name, to which a macro of cuda.h may expand.
 // clang-format off
 #define MESHIFT_CUDA_FUNCTIONS(X)                                    \
   X(Init, cuInit)                                                    \
@@ -66,7 +66,7 @@
   X(GraphExecDestroy, cuGraphExecDestroy)                            \
   X(GraphDestroy, cuGraphDestroy)
 
-// Those that older drivers lack.
+// Older drivers do not have these.
 #define MESHIFT_CUDA_OPTIONAL_FUNCTIONS(X) \
   X(FuncLoad, cuFuncLoad)
 // clang-format on

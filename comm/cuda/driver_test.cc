@@ -75,7 +75,7 @@ TEST(CudaDriver, NamesTheCallAndTheError) {
   EXPECT_EQ(Message(driver.ElapsedMs(nullptr, nullptr).status()),
             "cuEventElapsedTime: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
   EXPECT_EQ(Message(driver.StatusOf(CUDA_ERROR_UNKNOWN, "cuSomething")), "cuSomething: error 999");
-  // What a container without a driver may have in its place.
+  // A container without a driver may have the stub library instead.
   EXPECT_EQ(driver.StatusOf(CUDA_ERROR_STUB_LIBRARY, "cuInit").ToString(),
             "FAILED_PRECONDITION: cuInit: CUDA_ERROR_STUB_LIBRARY (this file is for linking only; "
             "the driver's own is needed)");

@@ -1,5 +1,5 @@
-// Work on elements one behind the other: the bodies of the kernels that fill, cast and reduce
-// (kernel_params.h). The arithmetic is that of comm/kernels/.
+// The bodies of the kernels that fill, cast and reduce contiguous elements. Their parameters are in
+// kernel_params.h, their arithmetic in comm/kernels/.
 #ifndef MESHIFT_COMM_CUDA_ELEMENT_BODIES_H_
 #define MESHIFT_COMM_CUDA_ELEMENT_BODIES_H_
 
@@ -25,8 +25,8 @@ struct alignas(kBytes) WordsOf {
   uint32_t words[kBytes / 4];
 };
 
-// How a loop accesses memory: kLanes elements at a time, a vector, or single ones; a thread has
-// kBatch of these under way.
+// How a loop accesses memory: vectors of kLanes elements, single elements, or bytes. A thread
+// issues kBatch loads before it stores.
 template <Access kAccessOf, int kLanesOf, int kBatchOf>
 struct Accesses {
   static constexpr bool kVectors = kAccessOf == kAccessVectors;
@@ -39,8 +39,8 @@ using VectorAccesses = Accesses<kAccessVectors, kLanes, kBatch>;
 using ElementAccesses = Accesses<kAccessElements, 1, 4>;
 using ByteAccesses = Accesses<kAccessBytes, 1, 1>;
 
-// Elements as they travel: vectors in words where they fill some, since nvcc takes those of small
-// elements apart, each into a register.
+// The type of one access. A vector that fills whole words is an array of 32-bit words, since nvcc
+// would split a vector of small elements into a register per element.
 template <typename A, typename T>
 using PackedVector =
     std::conditional_t<sizeof(T) * A::kLanes % 4 == 0,
@@ -66,7 +66,7 @@ template <typename P>
 MESHIFT_HOST_DEVICE void StorePacked(uint64_t address, const P& packed) {
   *At<P>(address) = packed;
 }
-// In one access, where nvcc would store floats that come of integers one by one.
+// One 16-byte store. Without it nvcc stores floats that were made from integers one by one.
 MESHIFT_HOST_DEVICE inline void StorePacked(uint64_t address, const WordsOf<16>& packed) {
 #ifdef __CUDA_ARCH__
   const uint32_t* w = packed.words;
@@ -89,7 +89,7 @@ MESHIFT_HOST_DEVICE void Store(uint64_t address, const Elements<A, T>& elements)
   }
 }
 
-// The first number of this thread, and the distance to its next.
+// The first index of this thread in a grid-stride loop, and the stride.
 MESHIFT_HOST_DEVICE inline uint64_t FirstOf(Place place) {
   return static_cast<uint64_t>(place.block) * kThreads + place.thread;
 }
@@ -100,7 +100,7 @@ MESHIFT_HOST_DEVICE inline uint64_t StepOf(Place place) {
 MESHIFT_HOST_DEVICE inline void FillBody(const FillParams& params, Place place) {
   const uint64_t end = params.data + params.count * params.element_bytes;
   const uint64_t mask = params.element_bytes - 1;
-  // 16 bytes from a multiple of 16 on look the same everywhere.
+  // The 16 bytes at every address that is a multiple of 16 are equal.
   Vector<uint8_t, 16> pattern;
   MESHIFT_UNROLL
   for (uint64_t i = 0; i < 16; ++i) pattern.values[i] = params.element[(i - params.data) & mask];
@@ -118,7 +118,7 @@ MESHIFT_HOST_DEVICE inline void FillBody(const FillParams& params, Place place) 
   }
 }
 
-// How one element is cast.
+// Casts one element.
 template <typename From, typename To>
 struct RealCast {
   using In = typename From::Stored;
@@ -132,7 +132,7 @@ struct ComplexCast {
   MESHIFT_HOST_DEVICE static Out Of(In bits) { return {To::Encode(From::Decode(bits)), 0}; }
 };
 
-// The elements begin to end-1, a multiple of A::kLanes.
+// Casts the elements [begin, end); their number is a multiple of A::kLanes.
 template <typename Conversion, typename A>
 MESHIFT_HOST_DEVICE void CastRange(const CastParams& params, uint64_t begin, uint64_t end,
                                    Place place) {
@@ -164,7 +164,7 @@ template <typename Conversion>
 MESHIFT_HOST_DEVICE void CastElements(const CastParams& params, uint64_t count, Place place) {
   using In = typename Conversion::In;
   using Out = typename Conversion::Out;
-  // The wider side moves 16 bytes at a time; up to four of these per thread are under way.
+  // The wider dtype is accessed in vectors of 16 bytes; a thread issues up to four at a time.
   constexpr int kLanes = 16 / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
   using Vectors = VectorAccesses<kLanes, kLanes <= 4 ? 4 : 16 / kLanes>;
   uint64_t done = 0;
@@ -193,7 +193,7 @@ MESHIFT_HOST_DEVICE void CastToComplex(const CastParams& params, Place place) {
   CastElements<ComplexCast<decltype(CodecFor<kFrom>()), Part>>(params, params.count, place);
 }
 
-// The kernel of a source dtype.
+// The body of the kernel for source dtype kFrom.
 template <int kFrom>
 MESHIFT_HOST_DEVICE void CastBody(const CastParams& params, Place place) {
   if constexpr (kFrom == kCodeC64 || kFrom == kCodeC128) {
@@ -236,14 +236,15 @@ MESHIFT_HOST_DEVICE inline uint64_t InputOf(const ReduceParams& params, uint32_t
                                   : params.inputs[k];
 }
 
-// The input behind the block that begins with input k.
+// The end of the block of inputs that begins with input k.
 MESHIFT_HOST_DEVICE inline uint32_t EndOfBlock(const ReduceParams& params, uint32_t k) {
   const uint32_t left = params.base.num_inputs - k;
   return k + (left < params.base.block ? left : params.base.block);
 }
 
-// acc = inputs k to end-1 combined, at the elements `first` and on: A::kBatch times A::kLanes,
-// these kThreads vectors apart and before element `stop`. Up to kInputs inputs are under way.
+// acc = the combination of the inputs [k, end), in order. It covers A::kBatch vectors of A::kLanes
+// elements: the first at element `first`, the next kThreads vectors further on, and so on, as far
+// as they are before element `stop`. Loads of up to kInputs inputs are issued at a time.
 template <typename Reducer, typename A, int kInputs>
 MESHIFT_HOST_DEVICE void CombineInputs(const ReduceParams& params, Reducer reducer, uint64_t first,
                                        uint64_t stop, uint32_t k, uint32_t end,
@@ -278,7 +279,7 @@ MESHIFT_HOST_DEVICE void CombineInputs(const ReduceParams& params, Reducer reduc
   }
 }
 
-// The elements begin to stop-1, a multiple of A::kLanes.
+// Reduces the elements [begin, stop); their number is a multiple of A::kLanes.
 template <typename Reducer, typename A, int kInputs>
 MESHIFT_HOST_DEVICE void ReduceRange(const ReduceParams& params, Reducer reducer, uint64_t begin,
                                      uint64_t stop, Place place) {
@@ -353,7 +354,7 @@ MESHIFT_HOST_DEVICE void ReduceIntegers(const ReduceParams& params, Place place)
   }
 }
 
-// Sums and averages of `count` floats.
+// Sum or average of `count` floats.
 template <typename C>
 MESHIFT_HOST_DEVICE void SumFloats(const ReduceParams& params, uint64_t count, Place place) {
   const int64_t divisor = params.base.divisor;
@@ -380,7 +381,7 @@ MESHIFT_HOST_DEVICE void ReduceFloats(const ReduceParams& params, Place place) {
   }
 }
 
-// The kernel of a dtype.
+// The body of the kernel for a dtype.
 template <int kDType>
 MESHIFT_HOST_DEVICE void ReduceBody(const ReduceParams& params, Place place) {
   using Codec = decltype(CodecFor<kDType>());

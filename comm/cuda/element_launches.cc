@@ -29,17 +29,18 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 absl::Status CheckMemory(const char* what, const void* data, int64_t count) {
   if (count < 0) return InvalidArgument("a count of {} is negative", count);
-  if (count > 0 && data == nullptr) return InvalidArgument("{} elements at null: {}", count, what);
+  if (count > 0 && data == nullptr)
+    return InvalidArgument("{} of {} elements is null", what, count);
   return absl::OkStatus();
 }
 
-// What an element must lie at a multiple of to be read at once.
+// The alignment, in bytes, that an element needs to be read in one access.
 int64_t ElementAccess(DType dtype) {
   const int64_t bytes = BitWidth(dtype) / 8;
   return IsComplex(dtype) ? bytes / 2 : bytes;
 }
 
-// `bits`: all addresses; `element`: the larger of the ElementAccess.
+// `bits`: the bitwise or of all addresses; `element`: the largest ElementAccess.
 Access AccessOf(uint64_t bits, int64_t element) {
   if (bits % 16 == 0) return kAccessVectors;
   return bits % element == 0 ? kAccessElements : kAccessBytes;
@@ -80,7 +81,7 @@ absl::Status MakeCast(const void* src, DType src_dtype, void* dst, DType dst_dty
 absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t count, DType dtype,
                         const Reduction& reduction, ReduceParams* params) {
   MESHIFT_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
-  if (inputs.empty()) return InvalidArgument("a reduction of no inputs");
+  if (inputs.empty()) return InvalidArgument("a reduction has no inputs");
   for (const void* input : inputs) {
     MESHIFT_RETURN_IF_ERROR(CheckMemory("an input", input, count));
   }
@@ -94,8 +95,9 @@ absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t
     strided = strided && AddressOf(inputs[k]) == first + k * stride;
   }
   if (!strided && inputs.size() > kMaxReduceInputs) {
-    return Unimplemented("a reduction of {} inputs that are not at equal distances; at most {}",
-                         inputs.size(), kMaxReduceInputs);
+    return Unimplemented(
+        "cannot reduce {} inputs that are not at equal distances; at most {} are supported",
+        inputs.size(), kMaxReduceInputs);
   }
   const auto num_inputs = static_cast<int64_t>(inputs.size());
   const int64_t block = reduction.block > 0 ? std::min(reduction.block, num_inputs) : num_inputs;
@@ -116,7 +118,7 @@ absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t
 }
 
 int64_t FillBlocks(const FillParams& params) {
-  // One piece more for data that begin inside 16 bytes.
+  // One more piece if the data does not begin at a multiple of 16 bytes.
   const auto bytes = static_cast<int64_t>(params.count * params.element_bytes);
   return CeilDiv(bytes + 15, 16 * kThreads);
 }
@@ -126,7 +128,7 @@ int64_t CastBlocks(const CastParams& params) {
   if (params.access != kAccessVectors) return CeilDiv(count, kThreads);
   const int wider = std::max(BitWidth(static_cast<DType>(params.src_dtype)),
                              BitWidth(static_cast<DType>(params.dst_dtype)));
-  // A thread has 4 vectors, or 16 elements.
+  // A thread casts 4 vectors, or 16 elements if that is less.
   const int64_t per_thread = std::min(4 * (128 / wider), 16);
   return CeilDiv(count, per_thread * kThreads);
 }

@@ -1,10 +1,11 @@
-// Parameters of the launches that fill, cast and reduce, and how many blocks they want.
+// Makes and checks the parameters of launches that fill, cast and reduce, and computes the number
+// of blocks. Launches nothing itself.
 //
 //   CastParams params;
 //   MESHIFT_RETURN_IF_ERROR(MakeCast(src, DType::kBF16, dst, DType::kF32, 4096, &params));
 //   Launch(kCastEntries[params.src_dtype], CastBlocks(params), &params);
 //
-// What a call is given is checked here. Nothing is to be launched where `count` is 0.
+// Callers must not launch if `count` is 0.
 #ifndef MESHIFT_COMM_CUDA_ELEMENT_LAUNCHES_H_
 #define MESHIFT_COMM_CUDA_ELEMENT_LAUNCHES_H_
 
@@ -19,21 +20,22 @@
 
 namespace meshift::cuda {
 
-// INVALID_ARGUMENT where `op` has no identity or does not take `dtype`, for a negative count, and
-// for elements at null; so also below.
+// All three: INVALID_ARGUMENT for a negative count, and for a null pointer if count > 0.
+//
+// INVALID_ARGUMENT if `op` has no identity or is not defined for `dtype`.
 absl::Status MakeFillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                               FillParams* params);
 
-// Not for equal dtypes (those are copied). INVALID_ARGUMENT where CheckCast refuses.
+// INTERNAL for equal dtypes, which the caller must copy. INVALID_ARGUMENT if CheckCast fails.
 absl::Status MakeCast(const void* src, DType src_dtype, void* dst, DType dst_dtype, int64_t count,
                       CastParams* params);
 
-// INVALID_ARGUMENT where CheckReduction refuses, and without inputs. UNIMPLEMENTED for more than
+// INVALID_ARGUMENT if CheckReduction fails, or without inputs. UNIMPLEMENTED for more than
 // kMaxReduceInputs inputs that are not at equal distances.
 absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t count, DType dtype,
                         const Reduction& reduction, ReduceParams* params);
 
-// Blocks that give each thread one piece of work.
+// The number of blocks of kThreads threads such that each thread has one unit of work.
 int64_t FillBlocks(const FillParams& params);
 int64_t CastBlocks(const CastParams& params);
 int64_t ReduceBlocks(const ReduceParams& params);

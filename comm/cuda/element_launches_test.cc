@@ -30,7 +30,7 @@ namespace {
 using Random = std::mt19937_64;
 using Memory = std::vector<uint8_t>;
 
-// Bytes behind a multiple of 16 where elements begin: as vectors, as elements, or anywhere.
+// Offsets of the first element from a multiple of 16 bytes: for vectors, elements, and bytes.
 constexpr int64_t kOffsets[] = {0, 8, 3};
 
 uint8_t* Aligned(Memory& memory) {
@@ -38,7 +38,7 @@ uint8_t* Aligned(Memory& memory) {
   return memory.data() + (16 - address % 16) % 16;
 }
 
-// Random bits; among them the floats that arithmetic is most often wrong about.
+// Random bits, and some floats that are hard cases for arithmetic.
 Memory RandomElements(Random& random, DType dtype, int64_t count) {
   const int64_t bytes = BitWidth(dtype) / 8;
   Memory memory(count * bytes);
@@ -52,7 +52,7 @@ Memory RandomElements(Random& random, DType dtype, int64_t count) {
   };
   if (count < 64) return memory;
   for (int i = 0; i < count / 8; ++i) {
-    // Numbers near one another, so that sums and casts round.
+    // Numbers in a limited range of exponents, so that sums and casts round.
     const double x = std::ldexp(static_cast<double>(static_cast<int64_t>(random() >> 11)) - 4e15,
                                 static_cast<int>(random() % 80) - 90);
     switch (dtype) {
@@ -128,7 +128,7 @@ void CheckReductions(Random& random, DType dtype, int num_inputs, bool strided, 
   std::vector<const void*> inputs;
   for (int k = 0; k < num_inputs; ++k) {
     const Memory elements = RandomElements(random, dtype, count);
-    // Unequal distances: every second input lies 16 bytes further on.
+    // Unequal distances: every second input is 16 bytes further on.
     uint8_t* input =
         Aligned(memory) + offset + k * distance + (strided ? 0 : (k + 1) / 2 % 2 * 16 + k / 2 * 16);
     std::copy(elements.begin(), elements.end(), input);
@@ -178,7 +178,7 @@ TEST(ReduceLaunch, TakesManyInputsAtEqualDistances) {
   inputs[7] = x + 1;
   ReduceParams params;
   EXPECT_EQ(Message(MakeReduce(inputs, x, 1, DType::kF32, {}, &params)),
-            "a reduction of 481 inputs that are not at equal distances; at most 480");
+            "cannot reduce 481 inputs that are not at equal distances; at most 480 are supported");
 }
 
 TEST(ReduceLaunch, InPlace) {
@@ -231,15 +231,15 @@ TEST(ElementLaunches, RefuseBadArguments) {
   EXPECT_EQ(Message(MakeFillIdentity(x, -1, DType::kF32, ReduceOp::kSum, &fill)),
             "a count of -1 is negative");
   EXPECT_EQ(Message(MakeFillIdentity(nullptr, 4, DType::kF32, ReduceOp::kSum, &fill)),
-            "4 elements at null: the target");
+            "the target of 4 elements is null");
   CastParams cast;
   EXPECT_EQ(Message(MakeCast(nullptr, DType::kF32, x, DType::kBF16, 4, &cast)),
-            "4 elements at null: the source");
+            "the source of 4 elements is null");
   EXPECT_TRUE(MakeCast(nullptr, DType::kF32, nullptr, DType::kBF16, 0, &cast).ok());
   ReduceParams reduce;
-  EXPECT_EQ(Message(MakeReduce({}, x, 4, DType::kF32, {}, &reduce)), "a reduction of no inputs");
+  EXPECT_EQ(Message(MakeReduce({}, x, 4, DType::kF32, {}, &reduce)), "a reduction has no inputs");
   EXPECT_EQ(Message(MakeReduce({x, nullptr}, x, 4, DType::kF32, {}, &reduce)),
-            "4 elements at null: an input");
+            "an input of 4 elements is null");
   EXPECT_EQ(Message(MakeReduce({x}, x, 4, DType::kF32, {ReduceOp::kAvg, 0}, &reduce)),
             "divisor 0 of an average is not positive");
   EXPECT_EQ(Message(EmulateLaunch("meshift_reduce_f4e2m1", 1, &reduce)),

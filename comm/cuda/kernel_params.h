@@ -1,14 +1,15 @@
-// What a kernel launch carries: one struct by value, and the names of the entry points. Plain C++
-// for the kernels, for their launcher and for whatever stands in for the driver.
+// The parameters of each kernel, one struct that is passed by value, and the names of the entry
+// points. Plain C++, for the kernels, their launcher, and the tests' stand-in for the driver.
 //
 //   FillParams params = {.data = address, .count = 100, .element_bytes = 4};
 //   void* arguments[] = {&params};
 //   cuLaunchKernel(function_of(kFillEntry), grid, 1, 1, kThreads, 1, 1, 0, stream, arguments, 0);
 //
-// Every kernel has blocks of kThreads threads, one dimension, no dynamic shared memory, and any
-// number of blocks: results do not depend on the grid. Tables travel in the struct, so a launch
-// reads no memory but the data, and can be captured into a graph. Strides are in bytes; addresses
-// are device addresses. Dtypes and ops are the numbers of meshift::DType and meshift::ReduceOp.
+// Every kernel has one-dimensional blocks of kThreads threads, no dynamic shared memory, and any
+// number of blocks: results do not depend on the grid. Tables are part of the struct, so a launch
+// reads no memory other than the data, and can be captured into a graph. Strides are in bytes;
+// addresses are device addresses. Dtypes and ops are the numbers of meshift::DType and
+// meshift::ReduceOp.
 #ifndef MESHIFT_COMM_CUDA_KERNEL_PARAMS_H_
 #define MESHIFT_COMM_CUDA_KERNEL_PARAMS_H_
 
@@ -18,7 +19,7 @@ namespace meshift::cuda {
 
 constexpr int kThreads = 256;
 
-// One dim of a box, counted in units of the box.
+// One dim of a box; its size is in units of the box.
 struct CopyDim {
   uint32_t size;
   uint32_t magic;  // divides by `size`: see DivideBy in copy_bodies.h
@@ -26,23 +27,23 @@ struct CopyDim {
   int64_t dst_stride;
 };
 
-// For all indices i of the dims dims[first_dim + k], k < rank: unit_bytes bytes go from
-// src + sum of i[k] * src_stride[k] to dst + sum of i[k] * dst_stride[k]. Without dims: one unit.
-// Both addresses and all strides are multiples of unit_bytes.
+// A box copies, for all indices i of the dims dims[first_dim + k], k < rank, unit_bytes bytes from
+// src + sum of i[k] * src_stride[k] to dst + sum of i[k] * dst_stride[k]. Without dims it is one
+// unit. Both addresses and all strides are multiples of unit_bytes.
 //
-// Shifted runs, where run_bytes > 0: the other dims give the places of runs of run_bytes bytes, at
-// any addresses, and the units are the words of 8 bytes of the target that a run may touch: the
-// first dim has RunUnits(run_bytes) of them.
+// With run_bytes > 0 a box copies shifted runs: contiguous runs of run_bytes bytes at any
+// addresses. A unit is then an aligned 8-byte word of the target that a run may touch. The first
+// dim runs over the RunUnits(run_bytes) words of a run, the other dims over the runs.
 struct CopyBox {
   uint64_t src;
   uint64_t dst;
   uint32_t units;     // product of the sizes, at most kMaxCopyUnits
-  uint32_t tile_end;  // tiles of this box and those before it
+  uint32_t tile_end;  // number of tiles of this box and all before it
   uint8_t first_dim;
   uint8_t rank;
   uint8_t unit_bytes;  // 1, 2, 4, 8 or 16
-  uint8_t lanes;       // units in an access of the transposing kernel: 1, or 4 / unit_bytes
-  uint32_t run_bytes;  // 0: no shifted runs
+  uint8_t lanes;       // units per access of the transposing kernel: 1, or 4 / unit_bytes
+  uint32_t run_bytes;  // 0: not shifted runs
 };
 constexpr uint32_t kMaxRunBytes = 1U << 30;
 constexpr uint32_t RunUnits(uint32_t run_bytes) { return (run_bytes + 14) / 8; }
@@ -51,13 +52,13 @@ constexpr uint32_t kMaxCopyUnits = 1U << 30;
 constexpr int kMaxCopyBoxes = 40;
 constexpr int kMaxCopyDims = 112;
 
-// Both copying kernels. They differ in what a tile is:
-//   kCopyBoxesEntry       kTileUnits units, the first dim running fastest
-//   kTransposeBoxesEntry  TransposeTile(unit_bytes, lanes) indices along each of the first two
-//   dims;
-//                         the first of these is dense in the target, the second in the source;
-//                         rank >= 2; no shifted runs. With lanes > 1 the sizes of the two are
-//                         multiples of it, and addresses and all other strides of 4
+// The parameters of both copying kernels. A tile is the work of a thread block at a time:
+//   kCopyBoxesEntry       kTileUnits units; the first dim varies fastest
+//   kTransposeBoxesEntry  TransposeTile(unit_bytes, lanes) indices along each of the first two dims
+//
+// For kTransposeBoxesEntry rank >= 2, the first dim is contiguous in the target and the second in
+// the source, and no box has shifted runs. If lanes > 1, the sizes of these two dims are multiples
+// of lanes, and addresses and all other strides are multiples of 4.
 struct CopyBoxesParams {
   uint32_t num_boxes;
   uint32_t num_tiles;  // tile_end of the last box
@@ -69,7 +70,7 @@ constexpr int TransposeTile(int unit_bytes, int lanes) {
   return lanes == 4 ? 128 : (unit_bytes <= 4 ? 64 : 32);
 }
 
-// Writes `count` times the first element_bytes bytes of `element` to `data`.
+// Writes the first element_bytes bytes of `element` to `data`, `count` times.
 struct FillParams {
   uint64_t data;
   uint64_t count;
@@ -78,14 +79,14 @@ struct FillParams {
   uint32_t reserved;
 };
 
-// What all addresses of a launch are multiples of.
+// The alignment of all addresses of a launch, in bytes.
 enum Access : uint8_t {
   kAccessBytes,     // 1
-  kAccessElements,  // the bytes of an element (of complex ones: of a component)
+  kAccessElements,  // the size of an element; for complex dtypes, of a component
   kAccessVectors,   // 16
 };
 
-// dst[i] = the cast of src[i] (placement/cast.h) for i < count. Not from a dtype to itself.
+// dst[i] = the cast of src[i] (placement/cast.h) for i < count. The dtypes differ.
 struct CastParams {
   uint64_t src;
   uint64_t dst;
@@ -96,13 +97,13 @@ struct CastParams {
   uint8_t reserved[5];
 };
 
-// out[i] = the reduction of in_0[i], in_1[i], ... in this order, as comm/kernels/reduce.h says
-// (without runs, without a shift; the first `block` inputs, then the next ones, and so on, then
-// what comes of these), for i < count. `out` may be one of the inputs.
+// out[i] = the reduction of in_0[i], in_1[i], ... for i < count, as comm/kernels/reduce.h defines
+// it (without runs and shift). Each block of `block` consecutive inputs is reduced in order, then
+// the blocks' results in order. `out` may be one of the inputs.
 struct ReduceBase {
   uint64_t out;
   uint64_t count;
-  int64_t divisor;  // of an average
+  int64_t divisor;  // for averages
   uint64_t input_stride;
   uint32_t num_inputs;  // one or more
   uint32_t block;       // one or more
@@ -134,7 +135,7 @@ constexpr const char* kFillEntry = "meshift_fill";                       // Fill
 
 constexpr int kNumKernelDTypes = 18;
 
-// CastParams: the kernel that casts from a dtype; f4e2m1 has none.
+// The kernel that casts from each dtype, with CastParams. f4e2m1 has none.
 constexpr const char* kCastEntries[kNumKernelDTypes] = {
     "meshift_cast_bool", "meshift_cast_i8",     "meshift_cast_i16",    "meshift_cast_i32",
     "meshift_cast_i64",  "meshift_cast_u8",     "meshift_cast_u16",    "meshift_cast_u32",
@@ -142,7 +143,7 @@ constexpr const char* kCastEntries[kNumKernelDTypes] = {
     "meshift_cast_f64",  "meshift_cast_f8e4m3", "meshift_cast_f8e5m2", nullptr,
     "meshift_cast_c64",  "meshift_cast_c128"};
 
-// ReduceParams: the kernel of a dtype, for all ops. bool is reduced as u8.
+// The kernel that reduces each dtype, with ReduceParams, for all ops. bool is reduced as u8.
 constexpr const char* kReduceEntries[kNumKernelDTypes] = {
     "meshift_reduce_u8",  "meshift_reduce_i8",     "meshift_reduce_i16",    "meshift_reduce_i32",
     "meshift_reduce_i64", "meshift_reduce_u8",     "meshift_reduce_u16",    "meshift_reduce_u32",

@@ -19,14 +19,14 @@
 #include "meshift/placement.h"
 #include "meshift/status.h"
 
-// The images that nvcc made; //comm/cuda:kernels_image.
+// The machine code and the PTX of the kernels: //comm/cuda:kernels_image.
 extern "C" const unsigned char meshift_cuda_kernels[];
 extern "C" const unsigned char meshift_cuda_kernels_ptx[];
 
 namespace meshift {
 namespace {
 
-// Enough to keep every multiprocessor busy to the end; more blocks would only start and finish.
+// Enough to keep every multiprocessor busy until the end; more blocks only add overhead.
 constexpr int64_t kBlocksPerMultiprocessor = 32;
 
 CUdeviceptr AddressOf(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }
@@ -46,14 +46,15 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(
   kernels->max_blocks_ = std::max(1, multiprocessors) * kBlocksPerMultiprocessor;
   int driver_version = 0;
   MESHIFT_RETURN_IF_ERROR(d.DriverGetVersion(&driver_version));
-  // Drivers load machine code of any release of their major version, and of older ones.
+  // A driver can load machine code of its own major version of CUDA, any release, and of older
+  // ones.
   const bool knows_code = driver_version / 1000 >= CUDA_VERSION / 1000;
   MESHIFT_RETURN_IF_ERROR(d.ModuleLoadData(
       &kernels->module_, knows_code ? meshift_cuda_kernels : meshift_cuda_kernels_ptx));
   const auto find = [&](const char* name, CUfunction* function) -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(d.ModuleGetFunction(function, kernels->module_, name));
-    // Else at its first launch, which may wait for the whole context, and so for a collective that
-    // waits for this rank.
+    // Load it now. CUDA would load it at its first launch, and may then wait for all work of the
+    // context: a deadlock if that is a collective that waits for this rank.
     return d.HasFuncLoad() ? d.FuncLoad(*function) : absl::OkStatus();
   };
   MESHIFT_RETURN_IF_ERROR(find(cuda::kCopyBoxesEntry, &kernels->copy_boxes_));
@@ -68,14 +69,14 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(
 }
 
 CudaKernels::~CudaKernels() {
-  // An error has nowhere to go, and the context may be gone at the end of a process.
+  // A destructor cannot report an error, and the context may be gone at the end of a process.
   if (module_ != nullptr) driver_->ModuleUnload(module_).IgnoreError();
 }
 
 absl::Status CudaKernels::Launch(CUfunction function, int64_t blocks, const void* params,
                                  CUstream stream) const {
   const auto grid = static_cast<unsigned int>(std::clamp<int64_t>(blocks, 1, max_blocks_));
-  void* arguments[] = {const_cast<void*>(params)};  // which are only read
+  void* arguments[] = {const_cast<void*>(params)};  // CUDA only reads it
   return driver_->LaunchKernel(function, grid, 1, 1, cuda::kThreads, 1, 1, 0, stream, arguments,
                                nullptr);
 }

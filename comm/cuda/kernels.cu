@@ -1,4 +1,5 @@
-// The entry points of kernel_params.h; what they do is in copy_bodies.h and element_bodies.h.
+// The entry points that kernel_params.h names. Their bodies are in copy_bodies.h and
+// element_bodies.h.
 #include "comm/cuda/copy_bodies.h"
 #include "comm/cuda/element_bodies.h"
 #include "comm/cuda/kernel_params.h"
@@ -8,8 +9,8 @@ namespace {
 
 __device__ Place Here() { return {blockIdx.x, gridDim.x, threadIdx.x}; }
 
-// Blocks that a multiprocessor shall hold at once: with more of them, registers would be spilled
-// (of the copying kernel one is already).
+// The minimum number of blocks per multiprocessor, for __launch_bounds__. With more blocks
+// registers would spill; meshift_copy_boxes already spills one.
 constexpr int kCopyBlocks = 3;
 constexpr int kTransposeBlocks = 2;
 constexpr int ReduceBlocksOf(int code) {

@@ -1,5 +1,5 @@
-// The kernels on a device, against their twins on the CPU. Skipped where there is none.
-// MESHIFT_COPY_CASES: cases of copies, of which each has many boxes.
+// The kernels on a device against the CPU's operations. Skipped without a device.
+// MESHIFT_COPY_CASES: number of copy cases; each has many boxes.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

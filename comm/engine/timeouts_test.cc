@@ -4,6 +4,8 @@
 #include "gtest/gtest.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
+#include "meshift/local_world.h"
+#include "meshift/mpi_engine.h"
 #include "testing/internal/noop_engine.h"
 
 namespace meshift {
@@ -17,6 +19,8 @@ TEST(TimeoutsTest, AreTenMinutes) {
   NoopEngine engine(0, 2);
   EXPECT_EQ(engine.timeouts(), Timeouts::Of(minutes(10)));
   EXPECT_EQ(Bootstrap::kDefaultTimeout, minutes(10));
+  EXPECT_EQ(MpiEngineOptions{}.timeout, minutes(10));
+  EXPECT_EQ(LocalWorldOptions{}.timeout, minutes(10));
 }
 
 TEST(TimeoutsTest, AreSetWhileRunning) {

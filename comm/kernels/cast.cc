@@ -28,7 +28,7 @@ static_assert(static_cast<int>(DType::kBool) == kCodeBool &&
               static_cast<int>(DType::kF4E2M1) == kCodeF4E2M1 &&
               static_cast<int>(DType::kC128) == kCodeC128 && kNumDTypes == kCodeC128 + 1);
 
-// Memory is read and written through memcpy, as buffers have no type and need no alignment.
+// Reads and writes memory through memcpy, since buffers are untyped and may be unaligned.
 template <typename From, typename To>
 void CastReal(const void* src, void* dst, int64_t count) {
   using In = typename From::Stored;
@@ -75,7 +75,7 @@ void CopyElements(const void* src, void* dst, int64_t count) {
 
 constexpr bool IsComplexDType(DType dtype) { return dtype == DType::kC64 || dtype == DType::kC128; }
 
-// Null where CheckCast refuses, and where the two dtypes are one.
+// Null if CheckCast fails, or the dtypes are equal.
 template <DType kFrom, DType kTo>
 constexpr CastFunction Find() {
   if constexpr (kFrom == kTo || kFrom == DType::kF4E2M1 || kTo == DType::kF4E2M1) {

@@ -1,10 +1,11 @@
-// Casts of elements in memory, as placement/cast.h says: rounded once, whatever the two dtypes are.
+// Casts arrays of elements on the CPU. placement/cast.h defines the results: rounded once, whatever
+// the two dtypes are.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(CastFunction cast, CastFunctionOf(DType::kBF16, DType::kF32));
-//   cast(in, out, 4096);                   // elements, one behind the other
+//   cast(in, out, 4096);                   // 4096 contiguous elements
 //
-// NaN becomes the positive quiet NaN without payload; of complex numbers each component by itself.
-// From a dtype to itself the bytes are copied (f4e2m1: counts are even).
+// NaN becomes the positive quiet NaN without payload, in each component of a complex number. A cast
+// to the same dtype copies the bytes (for f4e2m1 the count must be even).
 #ifndef MESHIFT_COMM_KERNELS_CAST_H_
 #define MESHIFT_COMM_KERNELS_CAST_H_
 
@@ -15,14 +16,14 @@
 
 namespace meshift {
 
-// Casts `count` elements at `src` to `dst`; the two need no alignment and do not overlap. Calls on
-// parts of an array may run at once.
+// Casts `count` elements at `src` to `dst`, which need no alignment and must not overlap. Threads
+// may cast parts of an array at the same time.
 using CastFunction = void (*)(const void* src, void* dst, int64_t count);
 
-// INVALID_ARGUMENT where CheckCast refuses.
+// INVALID_ARGUMENT if CheckCast fails.
 absl::StatusOr<CastFunction> CastFunctionOf(DType from, DType to);
-// The same for a call of an engine, whose arguments it checks too: no negative count, no null
-// memory of elements, no f4e2m1, whose only cast is a copy.
+// The same, for a call of an engine. INVALID_ARGUMENT also for a negative count, a null address of
+// elements, and f4e2m1, whose only cast is a copy.
 absl::StatusOr<CastFunction> CheckedCast(const void* src, DType from, const void* dst, DType to,
                                          int64_t count);
 

@@ -18,8 +18,8 @@
 namespace meshift {
 namespace {
 
-// A definition of its own: values are long doubles, which hold every real dtype's exactly, and the
-// nearest value of a format is found by bisection over its bit patterns.
+// A reference implementation. Values are long doubles, which represent every value of a real dtype
+// exactly; bisection over bit patterns finds the nearest value of a format.
 using Real = long double;
 static_assert(std::numeric_limits<Real>::digits >= 64);
 
@@ -48,12 +48,12 @@ Format FormatOf(DType dtype) {
 
 uint64_t LowBits(int n) { return n == 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
 uint64_t InfinityOf(const Format& f) { return LowBits(f.exponent_bits) << f.mantissa_bits; }
-// The least magnitude that is no finite value.
+// The smallest magnitude that is not finite.
 uint64_t BeyondOf(const Format& f) {
   return f.has_infinity ? InfinityOf(f) : LowBits(f.exponent_bits + f.mantissa_bits);
 }
 
-// The value of a magnitude, as if exponents went on beyond the finite values.
+// The value of a magnitude, as if the exponents beyond the finite values were ordinary ones.
 Real MagnitudeOf(const Format& f, uint64_t bits) {
   const auto exponent = static_cast<int>(bits >> f.mantissa_bits);
   const uint64_t mantissa = bits & LowBits(f.mantissa_bits);
@@ -113,7 +113,7 @@ uint64_t NearestInteger(DType dtype, Real value) {
   return static_cast<uint64_t>(static_cast<__int128>(std::trunc(value))) & LowBits(width);
 }
 
-// What the real `bits` of `from` become in the real dtype `to`.
+// The cast of `bits` from the real dtype `from` to the real dtype `to`.
 uint64_t Expected(DType from, uint64_t bits, DType to) {
   const Real value = ValueOf(from, bits);
   if (to == DType::kBool) return value != 0 ? 1 : 0;
@@ -139,8 +139,8 @@ uint64_t LoadBits(const char* in, DType dtype) {
   return bits;
 }
 
-// Casts elements with these patterns (of complex dtypes: components) and compares. Buffers begin at
-// odd addresses.
+// Casts elements (for complex dtypes, components) with these bit patterns, and compares the
+// results. Buffers begin at odd addresses.
 void Check(DType from, const std::vector<uint64_t>& patterns, DType to) {
   const DType in = ComponentOf(from);
   const DType out = ComponentOf(to);
@@ -198,13 +198,13 @@ std::vector<uint64_t> HardPatterns(DType from, DType to, std::mt19937_64& random
       patterns.push_back((bits - distance) & mask);
     }
   };
-  // Powers of two as patterns: values of integers, exponents and last bits of floats.
+  // Patterns around powers of two: edges of integers, and exponents and last bits of floats.
   for (int k = 0; k < BitWidth(from); ++k) {
     add_around(uint64_t{1} << k);
     add_around(~(uint64_t{1} << k));
     add_around(~uint64_t{0} << k);
   }
-  // A value, if it is one of `from` or near one, of either sign.
+  // Adds the nearest values of `from`, of either sign.
   const auto add_value = [&](Real value) {
     for (const Real signed_value : {value, -value}) {
       add_around(IsFloat(from) ? NearestFloat(from, signed_value)
@@ -267,7 +267,7 @@ TEST(CastKernel, AnyCount) {
   }
 }
 
-// Rounding to f32 on the way would round twice.
+// A cast through f32 would round twice.
 TEST(CastKernel, RoundsOnce) {
   // 1 + 2^-8 + 2^-30 is just above halfway between two bf16; as f32 it is halfway.
   const double above = 1 + 0x1p-8 + 0x1p-30;

@@ -1,9 +1,9 @@
-// How elements are stored, the type in which their values are computed with, and the way there from
-// any other such type: the arithmetic of casts and reductions, for the CPU and for CUDA kernels.
+// Codecs: for each dtype the stored type, Decode to the type in which values are computed, and
+// Encode from any such type. Casts and reductions use them, on the CPU and in CUDA kernels.
 //
 //   using Codec = decltype(CodecFor<kCodeBF16>());
 //   float x = Codec::Decode(uint16_t{0x3f80});   // 1.0
-//   uint16_t y = Codec::Encode(1.00390625);      // of any type of value: rounded once
+//   uint16_t y = Codec::Encode(1.00390625);      // 0x3f80; rounded once from any type
 //
 // Compile with -ffp-contract=off (nvcc: --fmad=false).
 #ifndef MESHIFT_COMM_KERNELS_CODEC_H_
@@ -27,8 +27,8 @@ MESHIFT_HOST_DEVICE constexpr bool IsNan(T value) {
   return value != value;  // NOLINT(misc-redundant-expression)
 }
 
-// `value` as f32, toward zero and with the last bit set where that drops anything: rounding the
-// result to a float of at most 22 digits is rounding `value` itself.
+// `value` as f32, rounded to odd: toward zero, with the last bit set if the result is inexact. Then
+// rounding the result to a format of at most 22 digits gives the same as rounding `value`.
 MESHIFT_HOST_DEVICE inline float RoundToOdd(double value) {
   const auto nearest = static_cast<float>(value);
   const double back = nearest;
@@ -38,7 +38,7 @@ MESHIFT_HOST_DEVICE inline float RoundToOdd(double value) {
   return std::bit_cast<float>(bits);
 }
 
-// Likewise an integer as f64.
+// An integer as f64, rounded to odd.
 MESHIFT_HOST_DEVICE inline double RoundToOdd(uint64_t value) {
   constexpr uint64_t kDropped = (1 << 11) - 1;
   if (value >> 53 != 0 && (value & kDropped) != 0) value = (value & ~kDropped) | (kDropped + 1);
@@ -48,9 +48,6 @@ MESHIFT_HOST_DEVICE inline double RoundToOdd(int64_t value) {
   const auto bits = static_cast<uint64_t>(value);
   return value < 0 ? -RoundToOdd(-bits) : RoundToOdd(bits);
 }
-
-// A codec per dtype: how it is stored, the type in which its values are computed with, and the way
-// there from any other such type.
 
 struct BoolCodec {
   using Stored = uint8_t;
@@ -68,7 +65,8 @@ struct IntCodec {
   template <typename V>
   MESHIFT_HOST_DEVICE static Stored Encode(V value) {
     if constexpr (std::is_floating_point_v<V>) {
-      // The power of two at which the type ends is a float, its largest value need not be.
+      // Compare with the largest value plus 1, a power of two: unlike the largest value, it is
+      // always exact as a float.
       constexpr int kDigits = std::numeric_limits<Int>::digits;
       constexpr V kEnd = 2 * static_cast<V>(uint64_t{1} << (kDigits - 1));
       if (value >= kEnd) return std::numeric_limits<Int>::max();
@@ -87,7 +85,7 @@ struct SmallCodec {
   using Stored = typename Format::Bits;
   using Acc = float;
   static constexpr Stored kSignBit = Format::kSignBit;
-  // The largest magnitude that is a number: infinity where there is one.
+  // The largest magnitude that is not NaN: infinity if the format has it.
   static constexpr Stored kLargest = Format::kNaN == Format::kMagnitude
                                          ? static_cast<Stored>(Format::kMaxFinite)
                                          : static_cast<Stored>(Format::kBeyond);
@@ -115,7 +113,7 @@ struct WideCodec {
   static constexpr Stored kSignBit = static_cast<Stored>(1) << (8 * sizeof(Stored) - 1);
   static constexpr Stored kLargest = kInfinity;
   static constexpr Stored kMaxFinite = kInfinity - 1;
-  // The quiet bit is the highest of the mantissa: half of the lowest bit of the exponent.
+  // Infinity plus the quiet bit, the highest bit of the mantissa: half of the lowest exponent bit.
   static constexpr Stored kNaN = kInfinity | ((kInfinity & (~kInfinity + 1)) >> 1);
   MESHIFT_HOST_DEVICE static T Decode(Stored bits) { return std::bit_cast<T>(bits); }
   template <typename V>

@@ -1,5 +1,5 @@
-// The numbers of meshift::DType and meshift::ReduceOp, for kernels: their source is compiled by
-// nvcc too, which is spared the headers of those. cast.cc and reduce.cc assert that they agree.
+// The numbers of meshift::DType and meshift::ReduceOp, for code that nvcc compiles too: it does not
+// include their headers. cast.cc and reduce.cc assert that the numbers agree.
 #ifndef MESHIFT_COMM_KERNELS_CODES_H_
 #define MESHIFT_COMM_KERNELS_CODES_H_
 

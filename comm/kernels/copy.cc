@@ -18,7 +18,7 @@
 namespace meshift {
 namespace {
 
-// Fewer elements than that do not make a transposing copy worth its while.
+// A dim with fewer elements does not make a transposing copy worthwhile.
 constexpr int64_t kMinTransposeSize = 4;
 
 absl::Status CheckCopy(const Shape& shape, const Shape& src_strides, const Shape& dst_strides) {
@@ -61,14 +61,14 @@ absl::Status StridedCopy::Lay(const Shape& shape, const Shape& src_strides,
   run_bytes_ = bytes_ = units_ = 0;
   const int64_t elements = NumElements(shape);
   if (elements == 0) return absl::OkStatus();
-  // The dims in which there is something to go along, by their strides in the target, largest
-  // first; strides in bits until the innermost dims are merged, for packed elements.
+  // The dims of more than one element, by descending stride in the target. Strides are in bits
+  // until the innermost dims are merged, since f4e2m1 elements are packed.
   const int64_t bits = BitWidth(dtype);
   absl::InlinedVector<int, 8> order;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
     order.push_back(static_cast<int>(i));
-    // Few dims, mostly sorted, and std::stable_sort would allocate.
+    // Insertion sort: there are few dims, mostly sorted, and std::stable_sort would allocate.
     for (size_t j = order.size() - 1; j > 0; --j) {
       if (std::abs(dst_strides[order[j - 1]]) >= std::abs(dst_strides[order[j]])) break;
       std::swap(order[j - 1], order[j]);
@@ -126,7 +126,7 @@ void StridedCopy::RunUnits(int64_t begin, int64_t end, int64_t stream_bytes) con
     CopyRun(src_ + begin, dst_ + begin, end - begin, bytes_ >= stream_bytes);
     return;
   }
-  // One or two dims make a plane, which an inner loop copies; the others are gone through here.
+  // An inner loop copies a plane of one or two dims; this loops over the other dims.
   const int last = static_cast<int>(shape_.size()) - 1;
   const int dense = DenseInSource();
   const bool stream = dense < 0 && bytes_ >= stream_bytes && MayStreamRuns();

@@ -1,6 +1,6 @@
-// Copying boxes of strided tensors: dims that lie behind each other on both sides are merged, in
-// whatever order they are given; what is then contiguous is copied by memcpy, and the rest element
-// by element.
+// Copies boxes of strided tensors on the CPU. Dims that are contiguous with each other on both
+// sides are merged, whatever their order. Contiguous runs are copied as a whole; a copy that
+// transposes elements of up to 16 bytes goes in tiles.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(StridedCopy copy, StridedCopy::Create(box_copy, DType::kBF16));
 //   copy.Run();
@@ -18,18 +18,18 @@
 
 namespace meshift {
 
-// A BoxCopy made ready to run. Does not own the memory. Parts of it may run at once.
+// A BoxCopy that is prepared to run. Does not own the memory. Threads may run parts of it at the
+// same time.
 class StridedCopy {
  public:
-  // INVALID_ARGUMENT where the ranks of shape and strides differ, a size is negative, a pointer is
+  // INVALID_ARGUMENT if the ranks of shape and strides differ, a size is negative, a pointer is
   // null although there are elements, or packed f4e2m1 elements would be cut inside a byte.
   static absl::StatusOr<StridedCopy> Create(const BoxCopy& copy, DType dtype);
-  // Of nothing.
-  StridedCopy() = default;
-  // Becomes what Create makes, in place; of no use after an error.
+  StridedCopy() = default;  // copies nothing
+  // As Create, in place. After an error the object must not be run.
   absl::Status Reset(const BoxCopy& copy, DType dtype);
-  // The two halves of that: all but the addresses, which are null then; and these, which are not
-  // checked.
+  // The two halves of Reset: Lay prepares the copy without addresses, and Place sets these, without
+  // a check.
   absl::Status Lay(const Shape& shape, const Shape& src_strides, const Shape& dst_strides,
                    DType dtype);
   void Place(const char* src, char* dst) {
@@ -38,8 +38,8 @@ class StridedCopy {
   }
 
   int64_t bytes() const { return bytes_; }
-  // The copy as it is made: contiguous runs of run_bytes(), at all indices of shape(), outermost
-  // dim first (the last is that of the least stride in the target); strides in bytes.
+  // The prepared copy: contiguous runs of run_bytes(), at all indices of shape(). The outermost dim
+  // is the first; the last dim has the smallest stride in the target. Strides are in bytes.
   const char* src() const { return src_; }
   char* dst() const { return dst_; }
   int64_t run_bytes() const { return run_bytes_; }
@@ -47,16 +47,16 @@ class StridedCopy {
   const Shape& src_strides() const { return src_strides_; }
   const Shape& dst_strides() const { return dst_strides_; }
 
-  // The copy can be cut into this many units of equal bytes; 0 where there is nothing to do.
+  // The copy can be cut into this many units of equal bytes; 0 if there is nothing to copy.
   int64_t units() const { return units_; }
-  // Copies the units [begin, end). A copy of `stream_bytes` or more goes past the caches where that
-  // pays.
+  // Copies the units [begin, end). A copy of `stream_bytes` or more in total uses non-temporal
+  // stores, which bypass the caches, if runs are long enough.
   void RunUnits(int64_t begin, int64_t end, int64_t stream_bytes = kStreamBytes) const;
   void Run(int64_t stream_bytes = kStreamBytes) const { RunUnits(0, units_, stream_bytes); }
 
  private:
-  // The dim along which elements are side by side in the source where they are so along the last
-  // one in the target: a transposing copy. -1: none.
+  // The dim that is contiguous in the source of a transposing copy, whose last dim is contiguous in
+  // the target; -1: it does not transpose.
   int DenseInSource() const;
   bool MayStreamRuns() const;
 
@@ -65,8 +65,8 @@ class StridedCopy {
   int64_t run_bytes_ = 0;  // of the contiguous inner part
   int64_t bytes_ = 0;
   int64_t units_ = 0;
-  // The dims around the contiguous part, outermost first; strides in bytes. Without any, a unit is
-  // a byte of the run, else an index of the first of them.
+  // The dims around the contiguous part, outermost first; strides in bytes. A unit is an index of
+  // the first dim, or a byte of the run without dims.
   Shape shape_;
   Shape src_strides_;
   Shape dst_strides_;

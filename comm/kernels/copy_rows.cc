@@ -14,7 +14,7 @@
 namespace meshift {
 namespace {
 
-// A part of a cache line; wide loads and stores need no alignment.
+// A type of kBytes bytes for unaligned loads and stores.
 // NOLINTBEGIN(modernize-use-using): attributes that depend on a parameter
 template <int kBytes>
 struct Chunk {
@@ -44,7 +44,7 @@ MESHIFT_INLINE inline void Move(const char* src, char* dst) {
   *reinterpret_cast<Type*>(dst) = *reinterpret_cast<const Type*>(src);
 }
 
-// A run of kBytes or more: the last chunk overlaps the one before it where it must.
+// Copies a run of at least kBytes. The last chunk may overlap the one before it.
 template <int kBytes>
 MESHIFT_INLINE inline void MoveRun(const char* src, char* dst, int64_t bytes) {
   int64_t done = 0;
@@ -54,12 +54,12 @@ MESHIFT_INLINE inline void MoveRun(const char* src, char* dst, int64_t bytes) {
 
 constexpr int64_t kLine = 64;
 
-// A whole cache line, without reading it first; `dst` is its beginning.
+// Writes a whole cache line at `dst`, which is aligned to it, without reading the line first.
 template <typename Level>
 MESHIFT_INLINE inline void StreamLine(const char* src, char* dst) {
 #ifdef __x86_64__
   if constexpr (Level::kLevel == SimdLevel::kAvx512) {
-    // In assembly, as the intrinsic cannot be inlined into a template that has no target yet.
+    // In assembly: the intrinsic cannot be inlined into a template that has no target attribute.
     asm volatile("vmovdqu64 (%0), %%zmm0\n\tvmovntdq %%zmm0, (%1)"
                  :
                  : "r"(src), "r"(dst)
@@ -78,7 +78,7 @@ MESHIFT_INLINE inline void StreamLine(const char* src, char* dst) {
 template <typename Level>
 MESHIFT_INLINE inline void StreamRun(const char* src, char* dst, int64_t bytes) {
   const int64_t head = -reinterpret_cast<intptr_t>(dst) & (kLine - 1);
-  if (head > 0) Move<kLine>(src, dst);  // what is beyond the head is written once more
+  if (head > 0) Move<kLine>(src, dst);  // bytes after the head are written again below
   int64_t done = head;
   for (; done + kLine <= bytes; done += kLine) {
     StreamLine<Level>(src + done, dst + done);
@@ -95,7 +95,7 @@ void MoveRuns(CopyRow row) {
   });
 }
 
-// Runs of exactly kBytes.
+// Copies runs of exactly kBytes.
 template <int kBytes>
 void MoveElements(CopyRow row) {
   for (int64_t i = 0; i < row.count; ++i) {
@@ -103,11 +103,11 @@ void MoveElements(CopyRow row) {
   }
 }
 
-// Runs of this length are left to memcpy, which knows best.
+// Runs of at least this many bytes are copied by memcpy.
 constexpr int64_t kLongRun = 4096;
 
-// One tile: read along lines of the source into a copy, written along lines of the target. The
-// sizes are constants for most tiles.
+// Transposes one tile: reads lines of the source into a buffer, then writes lines of the target.
+// Rows and Columns are compile-time constants for full tiles.
 template <typename T, int64_t kTile, typename Rows, typename Columns>
 MESHIFT_INLINE inline void TransposeTile(const char* src, int64_t src_stride, char* dst,
                                          int64_t dst_stride, Rows rows, Columns columns) {
@@ -125,7 +125,7 @@ MESHIFT_INLINE inline void TransposeTile(const char* src, int64_t src_stride, ch
 
 template <typename T>
 void TransposePlane(const TransposedPlane& plane) {
-  // Whole lines of both sides, and little enough to stay close by.
+  // Tiles have whole cache lines of both sides, and fit into the first-level cache.
   constexpr int64_t kTile = sizeof(T) >= 4 ? 16 : 32;
   constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
   constexpr std::integral_constant<int64_t, kTile> kFull;
@@ -152,7 +152,8 @@ struct Bytes16 {
 }  // namespace
 
 bool MayStream(const char* dst, int64_t dst_stride, int64_t bytes) {
-  // At the ends of runs that share their lines with others, lines are read all the same.
+  // Runs that do not consist of whole cache lines still read the lines at their ends, so they must
+  // be longer.
   const bool whole_lines = ((reinterpret_cast<intptr_t>(dst) | dst_stride | bytes) & 63) == 0;
   return bytes >= (whole_lines ? 2 * kLine : 64 * kLine);
 }

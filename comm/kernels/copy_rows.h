@@ -1,4 +1,4 @@
-// The inner loops of StridedCopy: rows of runs, and planes that are transposed.
+// The inner loops of StridedCopy (copy.h): rows of contiguous runs, and transposed planes.
 #ifndef MESHIFT_COMM_KERNELS_COPY_ROWS_H_
 #define MESHIFT_COMM_KERNELS_COPY_ROWS_H_
 
@@ -7,7 +7,7 @@
 
 namespace meshift {
 
-// `count` runs of `bytes` bytes; the addresses advance by the strides, in bytes.
+// `count` runs of `bytes` bytes; strides, in bytes, lead from one run to the next.
 struct CopyRow {
   const char* src;
   int64_t src_stride;
@@ -17,26 +17,28 @@ struct CopyRow {
   int64_t bytes;
 };
 
-// What copies that many bytes does not stay in a core's caches, and is better written past them.
+// Copies of at least this many bytes do not stay in a core's caches, so non-temporal stores, which
+// bypass the caches, are faster.
 inline constexpr int64_t kStreamBytes = int64_t{4} << 20;
 
-// Likewise where a few cores share a cache of so many bytes (0: not known), in which who reads a
-// smaller copy next finds it. Measured: docs/benchmarks.md, "Executing over MPI".
+// The same limit if a few cores share a cache of `cache_bytes` (0: unknown). The reader of a
+// smaller copy still finds it in that cache. Measured: docs/benchmarks.md, "Executing over MPI".
 inline int64_t StreamBytes(int64_t cache_bytes) { return std::max(kStreamBytes, cache_bytes / 32); }
 
-// As memcpy. `stream`: past the caches, where the run is long enough to gain from it.
+// As memcpy. `stream`: uses non-temporal stores if the run is long enough.
 void CopyRun(const char* src, char* dst, int64_t bytes, bool stream);
 
-// Copies a row. `stream`: what is written goes past the caches, as it should where it is too much
-// to stay there; EndStreaming() then has to follow before another thread may read it.
+// Copies a row. `stream`: uses non-temporal stores; call EndStreaming() before another thread reads
+// the data. REQUIRES with `stream`: runs of at least 64 bytes, as MayStream ensures.
 void CopyRuns(const CopyRow& row, bool stream);
 void EndStreaming();
 
-// Whether rows of these runs gain from `stream`.
+// Whether non-temporal stores pay for runs of this address, stride (or the bitwise or of several)
+// and length.
 bool MayStream(const char* dst, int64_t dst_stride, int64_t bytes);
 
-// rows x columns elements of 1, 2, 4, 8 or 16 bytes: element (r, c) is at src + r * src_stride +
-// c * bytes in the source, and at dst + c * dst_stride + r * bytes in the target.
+// A plane of rows x columns elements of 1, 2, 4, 8 or 16 bytes. Element (r, c) is copied from
+// src + r * src_stride + c * bytes to dst + c * dst_stride + r * bytes.
 struct TransposedPlane {
   const char* src;
   int64_t src_stride;

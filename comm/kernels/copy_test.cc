@@ -23,7 +23,7 @@ std::string ErrorOf(const BoxCopy& copy, DType dtype = DType::kF32) {
   return Message(StridedCopy::Create(copy, dtype).status());
 }
 
-// Element by element.
+// The reference: copies element by element.
 void NaiveCopy(const BoxCopy& copy, int64_t bytes) {
   std::vector<int64_t> index(copy.shape.size(), 0);
   for (int64_t n = NumElements(copy.shape); n > 0; --n) {
@@ -88,8 +88,8 @@ RC_GTEST_PROP(StridedCopy, CopiesAsElementByElement, ()) {
   RC_ASSERT(actual == expected);
 }
 
-// Boxes large enough for every inner loop: runs of all lengths, transposed planes, and, above 4
-// MiB, stores past the caches.
+// Boxes that reach every inner loop: runs of all lengths, transposed planes, and, above 4 MiB,
+// non-temporal stores.
 TEST(StridedCopy, InnerLoopsCopyAsElementByElement) {
   struct Case {
     Shape shape;
@@ -155,7 +155,7 @@ TEST(StridedCopy, MergesDimsInAnyOrder) {
   std::vector<float> from(60);
   std::iota(from.begin(), from.end(), 0.0F);
   std::vector<float> to(60);
-  // Columns first, on both sides.
+  // Column-major on both sides.
   const BoxCopy copy{from.data(), to.data(), {3, 1, 4, 5}, {1, 9, 3, 12}, {1, 7, 3, 12}};
   const auto ready = StridedCopy::Create(copy, DType::kF32);
   ASSERT_TRUE(ready.ok());

@@ -14,11 +14,11 @@
 namespace meshift {
 namespace {
 
-// As many elements as vector instructions take at once, and some more.
+// More elements than the widest vector instruction processes, and not a multiple.
 constexpr int64_t kCount = 35;
 
-// The reduction of `inputs`, each of kCount equal elements, is `expected` in every element, by
-// bits.
+// Whether every element of the reduction has the bits of `expected`. Each input is an array of
+// kCount equal elements.
 template <typename T>
 bool Gives(DType dtype, const Reduction& reduction, const std::vector<T>& inputs,
            const T& expected) {
@@ -44,12 +44,12 @@ template <typename T>
 std::string_view FirstWrong(DType dtype, DType complex, T one_ulp, T tiny, T five_thirds) {
   const Reduction sum{.op = ReduceOp::kSum};
   const Reduction product{.op = ReduceOp::kProduct};
-  const T large = 1 / one_ulp;  // where the distance between neighbours is 2
+  const T large = 1 / one_ulp;  // adjacent values at 2 * large differ by 2
   if (!Gives<T>(dtype, sum, {large * 2, 1, -large * 2}, 0)) return "the order of sums";
   if (!Gives<T>(dtype, {.op = ReduceOp::kAvg, .divisor = 3}, {5}, five_thirds)) return "quotients";
   if (!Gives<T>(dtype, product, {tiny, T{0.5}}, tiny / 2)) return "subnormal numbers";
   if (!Gives<T>(dtype, sum, {T{-0.0}, T{-0.0}}, T{-0.0})) return "the sign of zero";
-  // (1 + e)^2 - (1 + 2e), each product rounded: the e^2 is lost.
+  // (1 + e)^2 - (1 + 2e) is 0 if each product is rounded, since that loses e^2.
   const T a = 1 + one_ulp;
   const Complex<T> x = {a, 1};
   const Complex<T> y = {a, 1 + 2 * one_ulp};
@@ -70,7 +70,7 @@ absl::Status CheckArithmetic() {
   if (wrong.empty()) return absl::OkStatus();
   return FailedPrecondition(
       "the CPU kernels change {}: Meshift promises equal bits, and must be compiled without "
-      "-ffast-math and its parts",
+      "-ffast-math and the options that it implies",
       wrong);
 }
 

@@ -1,5 +1,6 @@
-// The mode in which a thread computes with floats: rounding to nearest, subnormal numbers kept. A
-// program that gcc links with -ffast-math starts in another one, and threads inherit it.
+// Sets a thread's floating-point mode to the default (round to nearest, keep subnormals), and
+// checks the arithmetic of the CPU kernels. A program that gcc links with -ffast-math starts in
+// another mode, which its threads inherit.
 //
 //   const DefaultFloatMode mode;     // until the end of the block
 //
@@ -16,7 +17,8 @@
 
 namespace meshift {
 
-// Computes in the default mode while it lives, whatever the thread's is, which comes back.
+// The thread computes in the default mode during the object's lifetime; then the previous mode is
+// restored.
 class DefaultFloatMode {
  public:
 #if defined(__SSE2__)
@@ -28,8 +30,9 @@ class DefaultFloatMode {
   }
 
  private:
-  static constexpr uint32_t kFlags = 0x3f;      // exceptions that were raised
-  static constexpr uint32_t kDefault = 0x1f80;  // all masked, to nearest, no FTZ, no DAZ
+  static constexpr uint32_t kFlags = 0x3f;  // the exceptions that were raised
+  static constexpr uint32_t kDefault =
+      0x1f80;  // exceptions masked, round to nearest, no FTZ or DAZ
   const uint32_t before_;
 #elif defined(__aarch64__)
   DefaultFloatMode() {
@@ -43,7 +46,7 @@ class DefaultFloatMode {
  private:
   uint64_t before_ = 0;
 #else
-#error "how are rounding and subnormal numbers set on this machine?"
+#error "DefaultFloatMode supports x86-64 and aarch64 only"
 #endif
 
  public:
@@ -51,10 +54,9 @@ class DefaultFloatMode {
   DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
 };
 
-// Known answers of reductions and casts: sums in their order, quotients, products of complex
-// numbers, subnormal numbers, zeros of both signs, NaN. Takes some microseconds.
-// FAILED_PRECONDITION names what is wrong: comm/kernels was compiled with options that change
-// arithmetic.
+// Compares reductions with known results: the order of sums, quotients, subnormals, the sign of
+// zero, products of complex numbers. Takes some microseconds. FAILED_PRECONDITION names the first
+// that differs: then comm/kernels was compiled with options that change arithmetic.
 absl::Status CheckArithmetic();
 
 }  // namespace meshift

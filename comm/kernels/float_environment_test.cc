@@ -17,7 +17,7 @@
 namespace meshift {
 namespace {
 
-// Sums, quotients, products and casts of numbers of all magnitudes, subnormal ones among them.
+// Sums, quotients, products and casts of numbers of all magnitudes, including subnormals.
 std::vector<uint32_t> Results() {
   constexpr int64_t kCount = 1000;
   std::mt19937 random(7);
@@ -25,7 +25,7 @@ std::vector<uint32_t> Results() {
   for (std::vector<float>& input : in) {
     for (float& x : input) {
       uint32_t bits = static_cast<uint32_t>(random());
-      // No NaN and infinities; a third near the subnormal numbers.
+      // No NaN or infinity; a third of them near the subnormals.
       if ((bits >> 23 & 0xff) == 0xff || bits % 3 == 0) bits &= 0x80ffffff;
       x = std::bit_cast<float>(bits);
     }
@@ -78,7 +78,7 @@ TEST(DefaultFloatMode, ResultsDoNotDependOnTheThreads) {
     for (const uint32_t flush : {0x8000u, 0x0040u, 0x8040u}) {
       _mm_setcsr(before | flush);
       volatile float tiny = 0x1p-126F;
-      EXPECT_TRUE(tiny * 0.5F == 0);  // written or read as zero
+      EXPECT_TRUE(tiny * 0.5F == 0);  // flushed to zero
       ExpectEqual(Results(), expected);
       EXPECT_EQ(_mm_getcsr() & 0x8040u, flush);
       EXPECT_TRUE(CheckArithmetic().ok());

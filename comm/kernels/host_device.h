@@ -1,6 +1,6 @@
-// MESHIFT_HOST_DEVICE before a function: nvcc compiles it for the device as well, so that a kernel
-// computes with the very source that the CPU computes with. Such code includes nothing but the
-// standard library.
+// MESHIFT_HOST_DEVICE before a function: nvcc compiles it for the device too, so that CUDA kernels
+// and the CPU share the source of their arithmetic. Such code may include the standard library
+// only.
 #ifndef MESHIFT_COMM_KERNELS_HOST_DEVICE_H_
 #define MESHIFT_COMM_KERNELS_HOST_DEVICE_H_
 

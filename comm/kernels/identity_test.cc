@@ -47,7 +47,7 @@ TEST(Identity, OfMinAndMax) {
   EXPECT_EQ(Hex(DType::kF32, ReduceOp::kMin), "7f800000");
   EXPECT_EQ(Hex(DType::kF32, ReduceOp::kMax), "ff800000");
   EXPECT_EQ(Hex(DType::kF8E5M2, ReduceOp::kMin), "7c");
-  EXPECT_EQ(Hex(DType::kF8E4M3, ReduceOp::kMin), "7e");  // 448: there is no infinity
+  EXPECT_EQ(Hex(DType::kF8E4M3, ReduceOp::kMin), "7e");  // 448: f8e4m3 has no infinity
   EXPECT_EQ(Hex(DType::kF8E4M3, ReduceOp::kMax), "fe");
   EXPECT_EQ(Hex(DType::kI8, ReduceOp::kMin), "7f");
   EXPECT_EQ(Hex(DType::kI16, ReduceOp::kMax), "8000");
@@ -69,19 +69,20 @@ TEST(Identity, RefusesWhatHasNone) {
             "avg has no identity: P(avg) keeps its value on every coordinate");
   EXPECT_EQ(Hex(DType::kF4E2M1, ReduceOp::kSum),
             "sum of f4e2m1 is refused: f4e2m1 is a storage format and cannot be reduced");
-  EXPECT_EQ(Message(FillIdentity(DType::kF32, ReduceOp::kSum, nullptr, 3)), "3 elements at null");
+  EXPECT_EQ(Message(FillIdentity(DType::kF32, ReduceOp::kSum, nullptr, 3)),
+            "3 elements to fill are null");
   EXPECT_EQ(Message(FillIdentity(DType::kF32, ReduceOp::kSum, nullptr, -3)),
             "a count of -3 is negative");
 }
 
-// Whatever the value, the identity combined with it on either side gives the value, bit for bit.
+// Combining any value with the identity, on either side, gives the value, bit for bit.
 TEST(Identity, IsNeutral) {
   for (int d = 0; d < kNumDTypes; ++d) {
     for (int o = 0; o < kNumReduceOps; ++o) {
       const auto dtype = static_cast<DType>(d);
       const auto op = static_cast<ReduceOp>(o);
       if (op == ReduceOp::kAvg || !CheckReduce(op, dtype).ok()) continue;
-      // Complex infinities are no numbers one could multiply by 1 + 0i.
+      // A complex infinity times 1 + 0i has NaN components.
       if (IsComplex(dtype) && op == ReduceOp::kProduct) continue;
       const int64_t bytes = BitWidth(dtype) / 8;
       constexpr int64_t kCount = 256;

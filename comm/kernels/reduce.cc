@@ -32,12 +32,12 @@ static_assert(static_cast<int>(ReduceOp::kSum) == kCodeSum &&
 
 using Inputs = absl::Span<const void* const>;
 
-// Accumulators of f32 stay in the first-level cache, and inputs are read in stretches long enough
-// for the machine to read ahead.
+// Elements per block: f32 accumulators stay in the first-level cache, and inputs are read in pieces
+// long enough for hardware prefetching.
 constexpr int64_t kBlock = 4096;
 
-// Memory is read and written through memcpy, as buffers have no type and need no alignment.
-// (Signed arithmetic: else gcc does not see that addresses advance evenly, and vectorises nothing.)
+// Reads and writes memory through memcpy, since buffers are untyped and may be unaligned. The index
+// is signed: with an unsigned one gcc does not vectorise the loops.
 template <typename T>
 T Load(const char* base, int64_t i) {
   T value;
@@ -98,7 +98,7 @@ void EncodeBlock(Reducer reducer, const typename Reducer::Acc* in, int64_t count
   });
 }
 
-// acc = the combination of `inputs`, in order.
+// acc = the combination of elements [first, first + count) of `inputs`, in order.
 template <typename Reducer>
 void Accumulate(Reducer reducer, Inputs inputs, int64_t first, int64_t count,
                 typename Reducer::Acc* acc) {
@@ -109,7 +109,8 @@ void Accumulate(Reducer reducer, Inputs inputs, int64_t first, int64_t count,
   }
 }
 
-// Combines every input in order, a block of elements at a time, and hands each block of results on.
+// For each block of elements: `accumulate` combines the inputs, the results are encoded, `finish`
+// may change them, and they are written to `out`.
 template <typename Reducer, typename AccumulateBlock, typename FinishBlock>
 void ForBlocks(Reducer reducer, int64_t count, void* out, AccumulateBlock accumulate,
                FinishBlock finish) {
@@ -125,7 +126,7 @@ void ForBlocks(Reducer reducer, int64_t count, void* out, AccumulateBlock accumu
   }
 }
 
-// Exact operations: any order will do.
+// Exact operations, whose results do not depend on the order.
 template <typename Reducer>
 void ReduceExact(Reducer reducer, Inputs inputs, int64_t first, int64_t count, void* out) {
   ForBlocks(
@@ -136,8 +137,8 @@ void ReduceExact(Reducer reducer, Inputs inputs, int64_t first, int64_t count, v
       [](typename Reducer::Stored*, int64_t) {});
 }
 
-// Sums, averages and products of floats, complex sums and averages as pairs of them, and complex
-// products. The parts of `runs` are rounded by `part_reducer`.
+// Operations that round: sums, averages and products of floats, and of complex numbers (sums and
+// averages as pairs of floats). `part_reducer` rounds the results of spec.runs.
 template <typename C, typename Reducer, typename Part>
 void ReduceRounding(const ReduceSpec& spec, Reducer reducer, Part part_reducer, Inputs inputs,
                     int64_t first, int64_t count, void* out) {
@@ -179,7 +180,6 @@ void ReduceRounding(const ReduceSpec& spec, Reducer reducer, Part part_reducer, 
   ForBlocks(reducer, count, out, accumulate, finish);
 }
 
-// Sums and averages.
 template <typename C>
 void SumFloats(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count, void* out) {
   const FloatReducer<C, Add> sum;

@@ -54,7 +54,7 @@ TEST(Reduce, AddsSmallFloatsInF32AndRoundsOnce) {
   EXPECT_EQ(Of(DType::kBF16, ReduceOp::kSum, values), Bf(260));
   EXPECT_EQ(Of<uint16_t>(DType::kF16, ReduceOp::kSum, {0x6800, 0x3c00, 0x3c00, 0x3c00}),
             F16::FromFloat(2048 + 3));
-  // 448 + 448 - 448 stays in range on the way.
+  // 448 + 448 - 448 does not overflow in the accumulator.
   EXPECT_EQ(Of<uint8_t>(DType::kF8E4M3, ReduceOp::kSum, {0x7e, 0x7e, 0xfe}), 0x7e);
   EXPECT_EQ(Of<uint8_t>(DType::kF8E4M3, ReduceOp::kSum, {0x7e, 0x7e}), 0x7f);  // overflow: NaN
   EXPECT_EQ(Of<uint8_t>(DType::kF8E5M2, ReduceOp::kSum, {0x7b, 0x7b}), 0x7c);  // infinity
@@ -70,7 +70,7 @@ TEST(Reduce, AddsWideFloatsInTheirOwnPrecisionAndInOrder) {
 TEST(Reduce, DividesAveragesOnceBeforeRounding) {
   EXPECT_EQ(Of<float>(DType::kF32, ReduceOp::kAvg, {1, 1, 1}, 3), 1.0F);
   EXPECT_EQ(Of<float>(DType::kF32, ReduceOp::kAvg, {1, 0, 0}, 3), 1.0F / 3);
-  // The sum, 257, is no bf16; half of it would be 128 if it were rounded first.
+  // bf16 cannot represent the sum, 257; if it were rounded first, the average would be 128.
   EXPECT_EQ(Of<uint16_t>(DType::kBF16, ReduceOp::kAvg, {Bf(256), Bf(1)}, 2), Bf(128.5F));
   EXPECT_EQ(Of<uint8_t>(DType::kF8E4M3, ReduceOp::kAvg, {0x7e, 0x7e}, 2), 0x7e);
   // The divisor need not be the number of contributions.
@@ -127,7 +127,7 @@ TEST(Reduce, OrdersZerosAndLetsNaNWin) {
   EXPECT_EQ(Of<uint8_t>(DType::kF8E4M3, ReduceOp::kMin, {0xfe, 0x7e}), 0xfe);
 }
 
-// All pairs of two formats against comparison of their values.
+// The minimum of all pairs of f8e4m3 values, against a comparison as f32.
 TEST(Reduce, ComparesAllPairsOfEightBitFloats) {
   for (int a = 0; a < 256; ++a) {
     for (int b = 0; b < 256; ++b) {
@@ -193,13 +193,14 @@ TEST(Reduce, CombinesBlocksFirst) {
   // 1e8 + 1 is 1e8 in f32.
   const std::vector<float> values = {1e8F, -1e8F, 1, 1e8F, 1, -1e8F};
   EXPECT_EQ(of(DType::kF32, 0, values), 0.0F);  // one after another
-  EXPECT_EQ(of(DType::kF32, 1, values), 0.0F);  // likewise
+  EXPECT_EQ(of(DType::kF32, 1, values), 0.0F);  // one after another too
   EXPECT_EQ(of(DType::kF32, 2, values), 0.0F);  // 0 + 1e8 - 1e8
   EXPECT_EQ(of(DType::kF32, 3, values), 1.0F);  // 1 + 0
   EXPECT_EQ(of(DType::kF32, 4, values), 0.0F);  // 1e8 - 1e8, of the last two
   EXPECT_EQ(of(DType::kF32, 9, values), 0.0F);
   EXPECT_EQ(of(DType::kF32, 3, values, 2), 0.5F);
-  // Blocks' sums are not rounded: 257 is no bf16, 6 * 257 is nearest to 1544, 6 * 256 is 1536.
+  // Blocks' sums are not rounded to bf16: 6 * 257 rounds to 1544; if 257 were rounded to 256, the
+  // result would be 1536.
   std::vector<uint16_t> small;
   for (int i = 0; i < 6; ++i) small.insert(small.end(), {Bf(256), Bf(1)});
   EXPECT_EQ(of(DType::kBF16, 2, small), Bf(1544));
@@ -246,7 +247,7 @@ TEST(Reduce, ShiftsWithinFormatsOfEightBits) {
   }
 }
 
-// Lengths around the block, unaligned memory, a first element that is not 0, and in place.
+// Lengths around the block size, unaligned memory, a first element that is not 0, and in place.
 TEST(Reduce, TreatsAllElementsAlike) {
   for (const int64_t count : {1, 5, 1023, 1024, 1025, 5000}) {
     std::vector<std::vector<char>> memory(3, std::vector<char>((count + 7) * 4 + 1));

@@ -1,13 +1,13 @@
-// The arithmetic of reductions, element by element: what a contribution is combined as, how two are
-// combined, and how the result is stored. For the CPU (reduce.cc) and for CUDA kernels.
+// The arithmetic of reductions on one element: Decode a contribution into the accumulator's type,
+// Combine two of these, and Encode the result. For the CPU (reduce.cc) and for CUDA kernels.
 //
 //   const auto reducer = FloatReducer<SmallCodec<BF16>, Add>();
 //   auto total = reducer.Decode(a);
 //   total = reducer.Combine(total, reducer.Decode(b));
 //   uint16_t result = reducer.Encode(total);
 //
-// comm/kernels/reduce.h says what the results are. Compile with -ffp-contract=off (nvcc:
-// --fmad=false), and without what strict_math.h refuses.
+// comm/kernels/reduce.h defines the results. Compile with -ffp-contract=off (nvcc: --fmad=false),
+// and without the options that strict_math.h refuses.
 #ifndef MESHIFT_COMM_KERNELS_REDUCERS_H_
 #define MESHIFT_COMM_KERNELS_REDUCERS_H_
 
@@ -55,7 +55,7 @@ struct FloatAverager : FloatReducer<C, Add> {
   Acc divisor;
 };
 
-// Averages by a power of two, whose quotient is the product with its inverse, bit by bit.
+// Averages with a divisor that is a power of two: multiplying by its inverse gives the same bits.
 template <typename C>
 struct FloatScaler : FloatReducer<C, Add> {
   using Stored = typename C::Stored;
@@ -65,15 +65,15 @@ struct FloatScaler : FloatReducer<C, Add> {
   Acc factor;
 };
 
-// Minimum and maximum of floats, as integers that are ordered as the floats are, with NaN as the
-// integer that wins.
+// Minimum and maximum of floats. Compares integer keys in the order of the floats; the key of NaN
+// wins.
 template <typename C, bool kMin>
 struct FloatExtreme {
   using Stored = typename C::Stored;
   using Acc = std::make_signed_t<Stored>;
   static constexpr Stored kMagnitude = C::kSignBit - 1;
   static constexpr Stored kNaN = C::kNaN;
-  // All ones behind the sign are NaN in every format, so these are no float's key.
+  // A magnitude of all ones is NaN in every format, so no other value has these keys.
   static constexpr Acc kWinner = static_cast<Acc>(kMin ? C::kSignBit : kMagnitude);
   static constexpr Acc kLargest = static_cast<Acc>(C::kLargest);
 

@@ -1,12 +1,12 @@
-// Running a loop as the machine's widest vector instructions: one binary for all x86-64 machines.
+// Runs a loop with the widest vector instructions of the machine, in one binary for all x86-64
+// machines.
 //
 //   ForThisMachine([&](auto) MESHIFT_INLINE { for (int i = 0; i < n; ++i) out[i] = a[i] + b[i]; });
 //
-// The loop is compiled once for each level of instructions, and the best one that the machine has
-// is run. It calls only what can be inlined into it. Compile with
-// -O3 and -ffp-contract=off: results are then the same at every level. No ifunc is involved, which
-// sanitizers would stumble over. Under sanitizers there is one level, as compiling takes long
-// enough.
+// The loop is compiled once per level (base, AVX2, AVX-512), and the best level of the machine
+// runs. All functions that it calls must be inlinable. Compile with -O3 and -ffp-contract=off: then
+// the results are the same at every level. Does not use ifunc, which does not work with sanitizers.
+// Under sanitizers there is only the base level, to save compile time.
 #ifndef MESHIFT_COMM_KERNELS_SIMD_H_
 #define MESHIFT_COMM_KERNELS_SIMD_H_
 
@@ -19,7 +19,7 @@
 #endif
 #endif
 
-// On a lambda, behind its parameters.
+// An attribute for lambdas; it follows the parameters.
 #define MESHIFT_INLINE __attribute__((always_inline))
 
 namespace meshift {
@@ -59,7 +59,7 @@ template <typename Loop>
   loop(Level<SimdLevel::kBase>());
 }
 
-// Runs `loop`, a function of a Level that it may ignore.
+// Calls `loop` with the Level that it is compiled for, which it may ignore.
 template <typename Loop>
 void ForThisMachine(Loop loop) {
   switch (LevelOfThisMachine()) {

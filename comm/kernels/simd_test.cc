@@ -14,7 +14,7 @@
 namespace meshift {
 namespace {
 
-constexpr int64_t kCount = 20011;  // no multiple of a vector
+constexpr int64_t kCount = 20011;  // not a multiple of a vector's elements
 
 template <typename T>
 std::vector<T> RandomBits(uint64_t seed) {
@@ -27,8 +27,8 @@ std::vector<T> RandomBits(uint64_t seed) {
   return values;
 }
 
-// Runs `loop(in, out)` at every level that this machine has; the results have equal bits. Under
-// sanitizers, where there is one level, it only runs.
+// Runs `loop(in, out)` at every level of this machine, and expects equal bits. Under sanitizers
+// there is only one level.
 template <typename In, typename Out, typename Loop>
 void ExpectSameAtAllLevels(const Loop& loop, const char* what) {
   SCOPED_TRACE(what);

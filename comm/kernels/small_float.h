@@ -1,12 +1,12 @@
-// Floats of 16 and 8 bits: to f32, and from f32 by round to nearest even.
+// Conversions of 16-bit and 8-bit floats to f32, and from f32 with round to nearest even.
 //
 //   float x = F16::ToFloat(0x3c00);          // 1.0
 //   uint16_t y = BF16::FromFloat(1.00390625f);  // 0x3f80, the even one of two neighbours
 //
-// NaN becomes the canonical (positive, quiet) NaN of the format. A finite value beyond the largest
-// becomes infinity; f8e4m3, which is OCP's E4M3 and has none, takes its NaN instead ("overflow is
-// NaN", the non-saturating mode), for infinities too. Subnormals are kept. There is no branch, so
-// loops over these functions vectorise.
+// NaN becomes the canonical (positive, quiet) NaN of the format. A finite value that rounds beyond
+// the largest becomes infinity. f8e4m3 is OCP's E4M3 and has no infinity: such values, and
+// infinity, become NaN (the non-saturating mode). Subnormals are kept. The functions do not branch,
+// so loops over them vectorise.
 #ifndef MESHIFT_COMM_KERNELS_SMALL_FLOAT_H_
 #define MESHIFT_COMM_KERNELS_SMALL_FLOAT_H_
 
@@ -18,15 +18,16 @@
 
 namespace meshift {
 
-// A sign bit, `kE` bits of exponent, `kM` of mantissa; `kHasInf`: as IEEE 754, else the largest
-// exponent is an ordinary one, and only all ones is NaN.
+// A format with a sign bit, `kE` exponent bits and `kM` mantissa bits. `kHasInf`: infinity and NaN
+// as in IEEE 754; else the largest exponent has finite values, and only a magnitude of all ones is
+// NaN.
 template <typename BitsT, int kE, int kM, bool kHasInf>
 struct SmallFloat {
   using Bits = BitsT;
   static constexpr int kBias = (1 << (kE - 1)) - 1;
   static constexpr Bits kSignBit = static_cast<Bits>(1 << (kE + kM));
   static constexpr Bits kMagnitude = kSignBit - 1;
-  // The magnitude where finite values end: infinity, or NaN where there is none.
+  // The smallest magnitude that is not finite: infinity, or NaN if the format has no infinity.
   static constexpr Bits kBeyond =
       kHasInf ? static_cast<Bits>(((1 << kE) - 1) << kM) : static_cast<Bits>(kMagnitude);
   static constexpr Bits kMaxFinite = kBeyond - 1;
@@ -38,8 +39,8 @@ struct SmallFloat {
     const uint32_t sign = static_cast<uint32_t>(bits & kSignBit) << (31 - kE - kM);
     int32_t f = magnitude << (23 - kM);
     if constexpr (kE < 8) {
-      // Subnormals: with one more in the exponent the leading 1 is too much, and a subtraction
-      // takes it off and normalises.
+      // Subnormals: set the exponent of the smallest normal value, which adds an implicit leading
+      // 1; the subtraction removes the 1 and normalises.
       constexpr int32_t kRebias = (127 - kBias) << 23;
       constexpr int32_t kOne = kRebias + (1 << 23);
       const float subnormal = std::bit_cast<float>(f + kOne) - std::bit_cast<float>(kOne);
@@ -56,11 +57,12 @@ struct SmallFloat {
     const auto f = static_cast<int32_t>(bits & 0x7fffffff);
     constexpr int kShift = 23 - kM;
     constexpr int32_t kRebias = (127 - kBias) << 23;
-    // Half a unit less one bit, and that bit where the result would else be odd.
+    // Round to nearest even: add half a unit minus one bit, plus that bit if the last bit is odd.
     const uint32_t round = (1U << (kShift - 1)) - 1 + ((bits >> kShift) & 1);
     auto magnitude = static_cast<int32_t>((static_cast<uint32_t>(f - kRebias) + round) >> kShift);
     if constexpr (kE < 8) {
-      // Subnormals: the sum's unit in the last place is the format's least value.
+      // Subnormals: the sum's unit in the last place is the format's smallest value, so the
+      // addition rounds.
       constexpr int32_t kAdd = (127 + 24 - kBias - kM) << 23;
       const float sum = std::bit_cast<float>(f) + std::bit_cast<float>(kAdd);
       const int32_t subnormal = std::bit_cast<int32_t>(sum) - kAdd;

@@ -11,7 +11,7 @@
 namespace meshift {
 namespace {
 
-// The definition: sign, exponent and mantissa put together by ldexp, in double.
+// The reference: the value from sign, exponent and mantissa by ldexp, in double.
 template <typename BitsT, int kE, int kM, bool kHasInf>
 double Value(SmallFloat<BitsT, kE, kM, kHasInf> /*format*/, uint32_t bits) {
   const int bias = (1 << (kE - 1)) - 1;
@@ -59,7 +59,8 @@ TYPED_TEST(SmallFloatTest, EveryValueComesBackAndNaNIsCanonical) {
   EXPECT_EQ(TypeParam::FromFloat(std::bit_cast<float>(0x7f800001U)), TypeParam::kNaN);
 }
 
-// Between neighbours: below the middle down, above it up, on it to the even one.
+// Values between two neighbours round down below the middle, up above it, and to even at the
+// middle.
 TYPED_TEST(SmallFloatTest, RoundsToNearestEven) {
   using Bits = typename TypeParam::Bits;
   for (uint32_t bits = 0; bits < TypeParam::kMaxFinite; ++bits) {
@@ -79,7 +80,8 @@ TYPED_TEST(SmallFloatTest, OverflowsBeyondTheLargest) {
   const double largest = Value(Format(), Format::kMaxFinite);
   const double step = largest - Value(Format(), Format::kMaxFinite - 1);
   const auto middle = static_cast<float>(largest + step / 2);
-  // The largest f8e4m3 is even, so that the middle goes down; elsewhere it goes up, to infinity.
+  // The largest f8e4m3 is even, so the middle rounds down; in other formats it rounds up, to
+  // infinity.
   const bool down = Format::kMaxFinite % 2 == 0;
   EXPECT_EQ(Format::FromFloat(middle), down ? Format::kMaxFinite : Format::kBeyond);
   EXPECT_EQ(Format::FromFloat(std::nextafter(middle, 0.0F)), Format::kMaxFinite);

@@ -1,11 +1,13 @@
-// For files whose arithmetic is promised bit for bit: compilers must not change it.
+// For files whose results are promised bit for bit: refuses compiler options that change
+// arithmetic.
 //
 //   #include "comm/kernels/strict_math.h"
 //
 //   re = Rounded(a.re * b.re) - Rounded(a.im * b.im);     // two products and a difference
 //
-// Refuses options that let a compiler reorder sums, multiply by a reciprocal, or take NaN, infinity
-// and the sign of zero for granted. float_environment.h finds at run time what no macro tells.
+// Such options let a compiler reorder sums, multiply by a reciprocal, or ignore NaN, infinity and
+// the sign of zero. CheckArithmetic() of float_environment.h finds at run time those that set no
+// macro.
 #ifndef MESHIFT_COMM_KERNELS_STRICT_MATH_H_
 #define MESHIFT_COMM_KERNELS_STRICT_MATH_H_
 
@@ -13,7 +15,7 @@
 
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
     defined(__NO_SIGNED_ZEROS__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
-#error "Meshift promises equal bits: compile it without -ffast-math and its parts"
+#error "Meshift promises equal bits: compile it without -ffast-math and the options that it implies"
 #endif
 
 #ifdef __clang__
@@ -22,8 +24,8 @@
 
 namespace meshift {
 
-// A product that is rounded before it is added to another. gcc 12.2 fuses the products of complex
-// numbers for x86-64 even with -ffp-contract=off.
+// Forces a product to be rounded before it is added. gcc 12.2 fuses products of complex numbers for
+// x86-64 even with -ffp-contract=off.
 template <typename T>
 MESHIFT_HOST_DEVICE T Rounded(T product) {
 #if defined(__CUDA_ARCH__)  // --fmad=false

@@ -27,7 +27,7 @@ using Kind = CollectiveCall::Kind;
 
 constexpr int64_t kPartBytes = int64_t{1} << 20;  // read and written
 constexpr int kMaxParts = 64;
-constexpr int64_t kBlockBytes = 16 << 10;  // of a result that is then copied to all members
+constexpr int64_t kBlockBytes = 16 << 10;  // all_reduce: reduced, then copied to all members
 
 const char* At(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
 char* At(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
@@ -71,7 +71,7 @@ absl::Status CollectiveCall::Check(int size) const {
     }
   }
   if (count < 0) return InvalidArgument("{}: a count of {} is negative", Name(kind), count);
-  // The all-to-all of all members has size * size blocks, which is also beyond what fits.
+  // An all-to-all has size * size blocks; no other call has more.
   if (!CheckedMul(count, int64_t{size} * size, &total) || !CheckedMul(total, 16, &total)) {
     return InvalidArgument("{}: a count of {} is too large", Name(kind), count);
   }
@@ -173,7 +173,7 @@ int CollectiveWork::NumParts() const {
 
 void CollectiveWork::RunPart(int part, int num_parts) const {
   const int64_t units = Units();
-  // Multiples of 64 elements: parts share no cache line, and none begins inside a byte.
+  // Multiples of 64 elements, so that parts share no cache line and none begins inside a byte.
   const int64_t step = RoundUp(CeilDiv(units, num_parts), 64);
   const int64_t begin = std::min(units, part * step);
   const int64_t end = std::min(units, begin + step);
@@ -251,7 +251,7 @@ void CollectiveWork::AllToAll(int64_t begin, int64_t end) const {
 }
 
 void CollectiveWork::SendRecv(int64_t begin, int64_t end) const {
-  int64_t first = 0;  // of a message, in all messages laid end to end
+  int64_t first = 0;  // begin of the message in the concatenation of all messages
   for (const Transfer& t : transfers) {
     const int64_t low = std::max(begin, first) - first;
     const int64_t high = std::min(end, first + t.count) - first;

@@ -1,4 +1,5 @@
-// One collective of one group: what its members asked for, and the work for all of them.
+// One collective of the in-process engine: the call on which members must agree, the pairing of
+// messages, and the data movement for all members. Knows nothing of streams (group.h).
 #ifndef MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 #define MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 
@@ -16,21 +17,21 @@
 
 namespace meshift {
 
-// What all members have to agree on.
+// The arguments that must be equal on all members.
 struct CollectiveCall {
   using Kind = CollectiveKind;
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kU8;
-  int64_t count = 0;  // as the caller gave it; send_recv: 0; with `begins`: of all blocks
-  // Of blocks of any sizes (reduce_scatter, all_gather): where each begins and the last one ends,
-  // in elements. Else empty.
+  int64_t count = 0;  // elements, as the caller gave it; send_recv: 0; with `begins`: of all blocks
+  // For reduce_scatter and all_gather with given block sizes: the begin of each member's block and
+  // the end of the last, in elements. Else empty.
   std::vector<int64_t> begins;
-  Reduction reduction;  // where something is reduced
+  Reduction reduction;  // all_reduce, reduce_scatter
   int root = 0;         // broadcast, else 0
-  // Of a call on symmetric memory: buffer and offset of send and recv. Else no buffers.
+  // For a call on symmetric memory: buffer number and byte offset of send, then of recv. Else -1.
   std::array<int64_t, 4> places = {-1, 0, -1, 0};
 
-  // INVALID_ARGUMENT where no group of `size` members could make it.
+  // INVALID_ARGUMENT if the call is not valid for a group of `size` members.
   absl::Status Check(int size) const;
   // The elements of `member`'s block. REQUIRES: a reduce_scatter or all_gather that Check accepts.
   int64_t BlockCount(int member) const {
@@ -56,24 +57,24 @@ struct Transfer {
   int from = 0;
   int to = 0;
   int64_t count = 0;
-  const void* src = nullptr;  // one of the two until they are paired
-  void* dst = nullptr;
+  const void* src = nullptr;  // null in a receive that is not paired yet
+  void* dst = nullptr;        // null in a send that is not paired yet
 };
 
-// Makes one list of what is sent and what is received, both in any order; messages of no elements
-// are dropped. FAILED_PRECONDITION, with both world ranks, where they do not pair up.
+// Pairs each send with its receive; the lists may be in any order. Empty messages are dropped.
+// FAILED_PRECONDITION names both world ranks if the lists do not match. `ranks` are the members'.
 absl::Status PairTransfers(absl::Span<const int64_t> ranks, std::vector<Transfer>* sends,
                            std::vector<Transfer>* recvs, std::vector<Transfer>* pairs);
 
-// The data movement of a collective, for all members at once, in parts that may run at once.
+// The data movement of a collective for all members, in parts that may run concurrently.
 class CollectiveWork {
  public:
   CollectiveCall call;
   std::vector<CollectiveBuffers> members;
   std::vector<Transfer> transfers;  // send_recv
-  ReduceSpec spec;                  // where something is reduced
+  ReduceSpec spec;                  // all_reduce, reduce_scatter
 
-  // A sensible number of parts: 1 unless the work is large.
+  // About one part per MiB read and written; at least 1, at most 64.
   int NumParts() const;
   void RunPart(int part, int num_parts) const;
 
@@ -81,7 +82,7 @@ class CollectiveWork {
   // Calls visit(block, offset, n) for the parts of [begin, end) that lie in one member's block.
   template <typename Visit>
   void ForEachMemberBlock(int64_t begin, int64_t end, Visit visit) const;
-  // The length of the range that parts divide among themselves.
+  // The length in elements of the range that is divided into parts.
   int64_t Units() const;
   void AllReduce(int64_t begin, int64_t end) const;
   void ReduceScatter(int64_t begin, int64_t end) const;

@@ -1,5 +1,5 @@
-// The in-process engine under the conformance tests: calls from one thread and from one per rank,
-// with and without workers.
+// The conformance tests of engines, for the in-process engine: with one thread for all ranks and
+// one per rank, with and without workers.
 #include "testing/internal/conformance/conformance.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// What goes wrong ends with a status that says what, on every member, and never hangs.
+// Every failure of the in-process engine ends with a status that names it, on every member, and
+// never in a hang.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -25,7 +26,7 @@ using std::chrono::milliseconds;
 
 constexpr Reduction kSum = {ReduceOp::kSum, 1};
 
-// A world, a stream and eight floats per rank.
+// A world, with a stream and eight floats per rank.
 class FailureTest : public testing::Test {
  protected:
   void Make(int num_ranks, int num_workers = 0,
@@ -57,7 +58,7 @@ class FailureTest : public testing::Test {
   std::vector<std::vector<float>> data_;
 };
 
-// Rank 0 makes an all-reduce of 8 floats, rank 1 `call`.
+// Rank 0 calls all_reduce of 8 floats; rank 1 makes another call.
 struct Mismatch {
   std::string name;
   std::function<absl::Status(Communicator&, float*, Stream&)> call;
@@ -202,7 +203,7 @@ TEST_F(FailureTest, TimeoutsAreSetWhileAThreadWaits) {
   EXPECT_EQ(engine(0).timeouts(), Timeouts::Of(milliseconds(50)));
 }
 
-// Rank 1 has called, but its stream is held up by a collective that rank 2 has not called.
+// Rank 1 has called, but its stream is blocked by a collective that rank 2 has not called.
 TEST_F(FailureTest, AMemberThatIsHeldUpIsNamed) {
   Make(3, 0, milliseconds(20));
   const auto first = engine(0).Split(world(0), {0, 1}, 0, {});
@@ -213,8 +214,8 @@ TEST_F(FailureTest, AMemberThatIsHeldUpIsNamed) {
   EXPECT_TRUE((*held_up)->Barrier(stream(1)).ok());
   EXPECT_TRUE((*second)->Barrier(stream(1)).ok());
   EXPECT_EQ(Message(Wait(0)),
-            "call 0 of group 0-1, barrier: not begun within 0.02 s; rank 1 has not ended the work "
-            "before it");
+            "call 0 of group 0-1, barrier: not begun within 0.02 s; rank 1 has not finished the "
+            "work before it");
   EXPECT_EQ(Message(Wait(1)),
             "call 0 of group 1-2, barrier: not begun within 0.02 s; rank 2 did not call it");
 }
@@ -231,7 +232,7 @@ TEST_F(FailureTest, AnEventThatIsNeverReachedNamesItsCollective) {
   EXPECT_GE((*event)->ReachedNs(), 0);
 }
 
-// A member that comes late, but before the time is over, is waited for.
+// A member may be late by less than the time-out.
 TEST_F(FailureTest, ALateMemberIsNoFailure) {
   for (const int workers : {0, 1}) {
     Make(2, workers);
@@ -264,7 +265,7 @@ TEST_F(FailureTest, AbortFromAnotherThreadEndsAWait) {
   }
 }
 
-// Whenever it comes, every member ends, and what it was told is done has been done.
+// Whenever the abort comes, every member ends, and results that were reported as done are right.
 TEST_F(FailureTest, AbortAmidTrafficEndsAllMembers) {
   for (int round = 0; round < 20; ++round) {
     Make(4, round % 3);
@@ -322,7 +323,8 @@ TEST_F(FailureTest, AbortOfOneGroupLeavesOthersAlone) {
   for (int r = 0; r < 4; ++r) EXPECT_TRUE(Wait(r).ok());
 }
 
-// What stands behind an error on a stream is not done, and whoever needs it learns why.
+// Work after an error on a stream is skipped, and the streams and groups that depend on it get the
+// error.
 TEST_F(FailureTest, ErrorsTravelWithTheWork) {
   Make(4);
   const auto pair0 = engine(0).Split(world(0), {0, 1}, 0, {});
@@ -344,7 +346,7 @@ TEST_F(FailureTest, ErrorsTravelWithTheWork) {
     EXPECT_EQ(Message(Wait(r)), text);
     EXPECT_EQ(Message(world(r).Health()), text);
   }
-  // A stream's error stays; another stream is free of it.
+  // A stream keeps its error; another stream does not have it.
   EXPECT_EQ(Message(Wait(0)), text);
   const std::unique_ptr<Stream> fresh = NewStream(0);
   EXPECT_TRUE(engine(0).FillZero(data(0), 4, *fresh).ok());

@@ -58,7 +58,7 @@ absl::Status CheckCall(const MemberCall& call, int size) {
     case Kind::kBroadcast:
       return CheckPointer(call.buffers.recv, call.call.count, call.call);
     default: {
-      // Of blocks of any sizes one side has all, the other this member's.
+      // With given block sizes, one buffer has all blocks, the other this member's.
       const bool gathers = call.call.kind == Kind::kAllGather;
       const bool ragged = !call.call.begins.empty();
       const int64_t own = ragged ? call.call.BlockCount(call.member) : call.call.count;
@@ -161,7 +161,7 @@ void Collective::TimeOut(Scheduler& scheduler) {
                                  Seconds(scheduler.timeout()));
   if (!not_called.empty()) text += "; rank " + RangesText(not_called) + " did not call it";
   if (!not_arrived.empty()) {
-    text += "; rank " + RangesText(not_arrived) + " has not ended the work before it";
+    text += "; rank " + RangesText(not_arrived) + " has not finished the work before it";
   }
   group_->Fail(scheduler, absl::DeadlineExceededError(text));
 }
@@ -206,7 +206,7 @@ absl::Status Group::Call(Scheduler& scheduler, const MemberCall& call,
 void Group::Fail(Scheduler& scheduler, const absl::Status& status) {
   if (!status_.ok()) return;
   status_ = status;
-  // Those that have all their members are on their way, and finish.
+  // A collective in which all members have arrived is running, and finishes.
   for (const std::shared_ptr<Collective>& collective : in_progress_) {
     if (collective->arrived_ < size()) collective->End(scheduler, status);
   }

@@ -1,5 +1,5 @@
-// A group of ranks of a LocalWorld and its collectives in progress. The k-th calls of all members
-// make one collective.
+// A group of ranks of a LocalWorld, shared by its members, and its collectives in progress. The
+// k-th calls of all members are one collective.
 #ifndef MESHIFT_COMM_LOCAL_GROUP_H_
 #define MESHIFT_COMM_LOCAL_GROUP_H_
 
@@ -50,16 +50,16 @@ class Collective final : public Rendezvous, public std::enable_shared_from_this<
     bool arrived = false;
   };
 
-  // Adds a member's call; fails where it does not match.
+  // Adds a member's call. FAILED_PRECONDITION if it differs from the first member's.
   absl::Status Add(const MemberCall& call);
-  // Lets the streams of the members that have arrived go on with `status`.
+  // Resumes the streams of the members that have arrived, with `status`.
   void End(Scheduler& scheduler, const absl::Status& status);
   // "call 3 of group 0-7"
   std::string Name() const;
 
   const std::shared_ptr<Group> group_;
   const int64_t number_;
-  int first_member_;  // the one that called first
+  int first_member_;  // the member that called first
   CollectiveWork work_;
   std::vector<Member> members_;
   std::vector<Transfer> sends_;
@@ -69,10 +69,10 @@ class Collective final : public Rendezvous, public std::enable_shared_from_this<
   bool done_ = false;
 };
 
-// Everything but the constructor and ranks() is for those who hold the scheduler's lock.
+// All methods but the constructor and ranks() require the scheduler's lock.
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  // `number`: its place in the partition; `id`: distinct in the world.
+  // `number` is the group's index in its partition; `id` is unique in the world.
   Group(RankList ranks, int64_t number, int64_t id);
 
   const RankList& ranks() const { return ranks_; }
@@ -81,13 +81,14 @@ class Group : public std::enable_shared_from_this<Group> {
   int64_t id() const { return id_; }
   std::string ToString() const;  // "group 0-7"
 
-  // Puts a member's next call on its stream. An error ends the group, and the stream has it too.
+  // Puts a member's next call on its stream. An error ends the group and fails the stream.
   absl::Status Call(Scheduler& scheduler, const MemberCall& call,
                     const ReductionSettings& settings);
-  // Ends all collectives that still wait for members with `status`; the first call counts.
+  // Ends the group and all collectives that still wait for members with `status`. Later calls do
+  // nothing.
   void Fail(Scheduler& scheduler, const absl::Status& status);
   void Abort(Scheduler& scheduler, int64_t by_rank);
-  // OK, or why the group has ended.
+  // OK, or the error with which the group ended.
   const absl::Status& status() const { return status_; }
   void OnDone();
 
@@ -100,8 +101,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const int64_t id_;
   absl::Status status_;
   absl::Status aborted_;
-  std::vector<int64_t> calls_;  // of each member
-  int64_t first_number_ = 0;    // of in_progress_
+  std::vector<int64_t> calls_;  // number of calls, by member
+  int64_t first_number_ = 0;    // the number of in_progress_[0]
   std::deque<std::shared_ptr<Collective>> in_progress_;
 };
 

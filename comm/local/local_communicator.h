@@ -1,4 +1,4 @@
-// One member's handle of a group of a LocalWorld.
+// The Communicator of the in-process engine: one member's handle of a Group.
 #ifndef MESHIFT_COMM_LOCAL_LOCAL_COMMUNICATOR_H_
 #define MESHIFT_COMM_LOCAL_LOCAL_COMMUNICATOR_H_
 
@@ -21,13 +21,13 @@ namespace meshift {
 
 class LocalCommunicator final : public Communicator {
  public:
-  // `settings` belongs to the world, is guarded by the scheduler's lock, and lives as long as it.
+  // The world owns `settings`, which must outlive this; the scheduler's lock guards it.
   LocalCommunicator(std::shared_ptr<Scheduler> scheduler, const ReductionSettings* settings,
                     std::shared_ptr<Group> group, int member);
 
   const Scheduler* scheduler() const { return scheduler_.get(); }
   const Group& group() const { return *group_; }
-  // Ends the group.
+  // Ends the group with `status`.
   void Fail(const absl::Status& status);
 
   int rank() const override { return member_; }
@@ -65,7 +65,8 @@ class LocalCommunicator final : public Communicator {
   const int member_;
 };
 
-// `stream` as a stream of rank `rank` of `scheduler`'s world; INVALID_ARGUMENT where it is none.
+// `stream` as a LocalStream. INVALID_ARGUMENT if it is not one of rank `rank` in `scheduler`'s
+// world.
 absl::StatusOr<LocalStream*> AsLocalStream(Stream& stream, const Scheduler& scheduler,
                                            int64_t rank);
 

@@ -51,8 +51,8 @@ void CopyKernel::Run(int part) {
     for (const StridedCopy& copy : copies_) copy.Run();
     return;
   }
-  // All units of all copies in one row, of which each part takes a range. Units of different copies
-  // differ in size; parts need not be equal.
+  // Each part runs a range of the concatenated units of all copies. Units of different copies
+  // differ in size, so parts may be unequal.
   int64_t units = 0;
   for (const StridedCopy& copy : copies_) units += copy.units();
   const int64_t step = CeilDiv(units, num_parts());

@@ -1,4 +1,5 @@
-// The local kernels of the in-process engine, as jobs that may be cut into parts.
+// The kernels of the in-process engine (copy, fill, cast, reduce) as jobs of a stream. A large job
+// has several parts, which may run concurrently: one per MiB, at most 64.
 #ifndef MESHIFT_COMM_LOCAL_LOCAL_KERNELS_H_
 #define MESHIFT_COMM_LOCAL_LOCAL_KERNELS_H_
 
@@ -31,7 +32,7 @@ class CopyKernel final : public Kernel {
 
 class FillKernel final : public Kernel {
  public:
-  // `count` times the first `bytes` bytes of `element`.
+  // Writes the first `bytes` bytes of `element` `count` times.
   FillKernel(const std::array<uint8_t, 16>& element, int64_t bytes, void* data, int64_t count);
   void Run(int part) override;
 
@@ -44,7 +45,7 @@ class FillKernel final : public Kernel {
 
 class CastKernel final : public Kernel {
  public:
-  // `function` casts elements of `src_bytes` bytes to such of `dst_bytes`.
+  // `function` casts `count` elements of `src_bytes` bytes each to elements of `dst_bytes` bytes.
   CastKernel(CastFunction function, const void* src, int64_t src_bytes, void* dst,
              int64_t dst_bytes, int64_t count);
   void Run(int part) override;

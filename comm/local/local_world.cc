@@ -45,7 +45,7 @@
 namespace meshift {
 namespace {
 
-// What one rank has allocated.
+// Counts the memory that one rank has allocated.
 class Memory {
  public:
   void Add(int64_t bytes) {
@@ -63,13 +63,14 @@ class Memory {
   MemoryStats stats_ MESHIFT_GUARDED_BY(mutex_);
 };
 
-// The groups that Split() calls have made, until all their members have asked for them. Members
-// that make the same call for the n-th time mean the same group.
+// The groups made by Split() calls, each until all its members have called. The n-th calls of
+// members with equal arguments mean the same group.
 class Splits {
  public:
   explicit Splits(int64_t first_id) : next_id_(first_id) {}
 
-  // Whether `ranks` were found to be a group of `parent`, of late. Members share one list mostly.
+  // Whether SetChecked() was called for this group among the last kChecked. Members mostly share
+  // one RankList, so that comparing is cheap.
   bool IsChecked(int64_t parent, const RankList& ranks) const {
     const MutexLock lock(mutex_);
     return std::any_of(checked_.begin(), checked_.end(), [&](const auto& checked) {
@@ -94,7 +95,7 @@ class Splits {
     }
     std::shared_ptr<Group> group = made.groups[index].group;
     if (++made.groups[index].members == group->size()) {
-      // A member asks for the groups of a key in order, so the first is complete first.
+      // Each member gets the groups of a key in order, so the first is complete first.
       made.groups.pop_front();
       ++made.first;
     }
@@ -111,7 +112,7 @@ class Splits {
     int members = 0;
   };
   struct Made {
-    std::vector<int64_t> asked;  // how often each member has asked
+    std::vector<int64_t> asked;  // number of calls, by member
     int64_t first = 0;           // the number of groups[0]
     std::deque<Entry> groups;
   };
@@ -138,7 +139,7 @@ class LocalBuffer final : public Buffer {
   const std::shared_ptr<Memory> memory_;
 };
 
-// What the engines of a world share.
+// State that the engines of a world share.
 struct World {
   explicit World(const LocalWorldOptions& options)
       : settings{options.reduction_order, options.domain_size},
@@ -150,13 +151,13 @@ struct World {
   LocalSymmetricSets symmetric;
 };
 
-// Whether `ranks` can be a group that is split from `parent`.
+// INVALID_ARGUMENT if `ranks` cannot be split from `parent`.
 absl::Status CheckSplit(const Group& parent, const RankList& ranks) {
   const RankList& all = parent.ranks();
   if (ranks.size() < 2) {
     return InvalidArgument("group {{{}}} has fewer than two ranks", RangesText(ranks));
   }
-  // Strictly ascending, so that includes() sees what is not in the parent, and duplicates.
+  // std::includes needs sorted ranks; strict order also excludes duplicates.
   if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
     return InvalidArgument("the ranks of group {{{}}} do not ascend", RangesText(ranks));
   }
@@ -174,7 +175,8 @@ class LocalEngine final : public Engine {
         control_(control),
         communicator_(world->scheduler, &world->settings, std::move(everyone),
                       static_cast<int>(rank)) {
-    // All ranks are in one process, and work may only be done while somebody waits.
+    // The ranks of one process share the memory for records. No watchdog: without workers work
+    // advances only while a thread waits.
     constexpr int64_t kMaxCalls = 2000;
     constexpr int64_t kCallsOfAllRanks = 1 << 15;
     const int64_t calls =
@@ -191,7 +193,7 @@ class LocalEngine final : public Engine {
     return world_->scheduler->timeouts().Set(timeouts);
   }
   Timeouts timeouts() const override { return world_->scheduler->timeouts().Get(); }
-  // A few microseconds at what a core copies.
+  // A few microseconds at the rate at which a core copies.
   std::optional<int64_t> CoalesceBytes() const override { return int64_t{4} << 10; }
   MemoryStats memory() const { return memory_->stats(); }
 
@@ -226,7 +228,7 @@ class LocalEngine final : public Engine {
     auto* local = dynamic_cast<LocalCommunicator*>(&communicator);
     if (local == nullptr || local->scheduler() != world_->scheduler.get() ||
         local->group().ranks()[local->rank()] != rank_) {
-      return InvalidArgument("rank {} is no member of the communicator {}", rank_,
+      return InvalidArgument("rank {} is not a member of the communicator {}", rank_,
                              communicator.ToString());
     }
     return local;
@@ -316,7 +318,7 @@ absl::StatusOr<std::shared_ptr<Event>> LocalEngine::Record(Stream& stream) {
 absl::Status LocalEngine::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
   MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
   Task task;
-  // Tasks that are not done hold their event.
+  // A pending task holds a reference to its event, so an event with one reference may be reused.
   if (event->use_count() == 1) task.record = std::dynamic_pointer_cast<LocalEvent>(*event);
   if (task.record == nullptr) {
     task.record = std::make_shared<LocalEvent>();

@@ -80,7 +80,7 @@ TEST(LocalWorld, CountsMemoryPerRank) {
   EXPECT_EQ(world->memory(1).peak_bytes, 0);
 }
 
-// One thread, one stream per rank, two rounds over all and one over groups of 32.
+// One thread, one stream per rank; two collectives over all ranks and one over groups of 32.
 TEST(LocalWorld, Runs1024RanksOnOneThread) {
   constexpr int64_t kRanks = 1024;
   for (const int workers : {0, 2}) {
@@ -114,7 +114,7 @@ TEST(LocalWorld, Runs1024RanksOnOneThread) {
   }
 }
 
-// Large work is cut into parts, which workers and waiting threads share.
+// Workers and waiting threads share the parts of a large job.
 TEST(LocalWorld, MovesLargeTensors) {
   constexpr int64_t kCount = 300'001;
   for (const int workers : {0, 1, 3}) {
@@ -199,7 +199,7 @@ TEST(LocalWorld, AConsumerWaitsForItsOwnEventOnly) {
     float y = 0;
     EXPECT_TRUE(engine.CopyBoxes({{&x, &y, {}, {}, {}}}, DType::kF32, *producer).ok());
     const auto event = engine.Record(*producer);
-    // Rank 1 has not come yet, and does not until the consumer is done.
+    // Rank 1 makes its call only after the consumer is done.
     EXPECT_TRUE(engine.world()->Barrier(*producer).ok());
     const auto later = engine.Record(*producer);
     EXPECT_TRUE(engine.WaitFor(*consumer, *event).ok());
@@ -226,7 +226,7 @@ TEST(LocalWorld, EventsMayOutliveTheirStream) {
   EXPECT_TRUE(engine.Synchronize(*consumer).ok());
 }
 
-// Without workers nothing runs before somebody waits; destroying a stream waits.
+// Without workers nothing runs before a thread waits; destroying a stream waits.
 TEST(LocalWorld, WorkRunsInSynchronize) {
   const auto world = World(1, 0);
   Engine& engine = *world->engine(0);
@@ -239,7 +239,7 @@ TEST(LocalWorld, WorkRunsInSynchronize) {
   EXPECT_EQ(x, 0);
 }
 
-// The same call for the n-th time means the n-th group; members need not keep step.
+// The n-th calls of members with equal arguments mean the same group; members may run ahead.
 TEST(LocalWorld, SplitsAgainIntoFreshGroups) {
   const auto world = World(2);
   auto streams = StreamsOf(*world, 2);
@@ -291,8 +291,8 @@ TEST(LocalWorld, SplitsGroupsOfGroups) {
   EXPECT_EQ(value, (std::vector<int64_t>{1, 6, 3, 6}));
 }
 
-// Two groups on two streams, used in opposite orders by their members: streams do not hold each
-// other up.
+// Two groups on two streams, used in opposite orders by their members: one stream does not block
+// the other.
 TEST(LocalWorld, StreamsAreIndependent) {
   for (const int workers : {0, 2}) {
     const auto world = World(2, workers);
@@ -319,7 +319,7 @@ TEST(LocalWorld, StreamsAreIndependent) {
   }
 }
 
-// One thread per rank, many of them, each waiting after each call.
+// Many ranks, one thread each, each waiting after each call.
 TEST(LocalWorld, ServesAThreadPerRank) {
   constexpr int kRanks = 64;
   for (const int workers : {0, 2}) {

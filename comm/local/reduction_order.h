@@ -1,5 +1,5 @@
-// How the in-process engine orders the additions of a reduction, so that a test sees on one machine
-// what topologies do to bits.
+// The order of additions in reductions of the in-process engine. Tests use it to reproduce on one
+// machine how a topology changes the bits of a sum.
 #ifndef MESHIFT_COMM_LOCAL_REDUCTION_ORDER_H_
 #define MESHIFT_COMM_LOCAL_REDUCTION_ORDER_H_
 

@@ -1,4 +1,4 @@
-// In which order the in-process engine adds: what makes replicas differ, and what does not.
+// The orders in which the in-process engine adds, and which of them make replicas differ.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class Grid {
     }
   }
 
-  // Sums over the groups of ranks that differ in their row (or column) only.
+  // Sums over the groups of ranks that differ only in their row (or column).
   void SumOver(bool rows, ReduceOp op = ReduceOp::kSum) {
     for (int64_t r = 0; r < rows_ * columns_; ++r) {
       const int64_t row = r / columns_;
@@ -74,7 +74,7 @@ class Grid {
     Wait();
   }
 
-  // How many different values the ranks hold.
+  // The number of distinct values over all ranks.
   size_t NumValues() const {
     std::set<std::vector<char>> distinct;
     for (const std::vector<T>& value : values_) {
@@ -109,7 +109,7 @@ using Bf16Grid = Grid<uint16_t, DType::kBF16>;
 using F32Grid = Grid<float, DType::kF32>;
 
 // The case of pytorch #171916: 40 GPUs in domains of 8, mesh ddp=8, fsdp=5. Groups over one mesh
-// dim lie differently across the domains, and so add in different orders.
+// dim are cut differently by the domains, and so add in different orders.
 TEST(ReductionOrder, TwoSumsAcrossDomainsLeaveDifferentBits) {
   Bf16Grid grid(8, 5, ReductionOrder::kTopology);
   grid.SumOver(/*rows=*/false);

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often a thread that waits looks at the time-out, which may be set meanwhile.
+// A waiting thread reads the time-out this often, since another thread may change it.
 constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(100);
 
 int64_t NowNs() {
@@ -151,7 +151,7 @@ void Scheduler::Advance(LocalStream& stream) {
     } else if (task.rendezvous == nullptr) {
       SetError(stream, task.error);
     } else {
-      // A copy: a failing rendezvous may let go of the task's.
+      // A copy, since a failing rendezvous may release the task's reference.
       const std::shared_ptr<Rendezvous> rendezvous = task.rendezvous;
       const absl::Status status = rendezvous->Arrive(*this, task.member, stream.status_);
       if (status.ok()) return;
@@ -207,7 +207,7 @@ void Scheduler::Work(const Goal& goal) {
         if (Reached(goal)) {
           if (goal.stream != nullptr) goal.stream->waiter_ = nullptr;
           if (goal.event != nullptr) std::erase(goal.event->waiters_, &self);
-          // Whoever was woken for a job and leaves hands it on.
+          // This thread may have been woken for a job that it does not run.
           if (first_ready_ != nullptr) WakeForReady();
           return;
         }
@@ -250,7 +250,7 @@ void Scheduler::Work(const Goal& goal) {
 }
 
 void Scheduler::TimeOut(const LocalStream& stream) {
-  // An event stands on its stream before a wait for it is put on another: the chain has an end.
+  // The chain ends: an event is recorded on its stream before another stream can wait for it.
   const LocalStream* blocked = &stream;
   while (!blocked->idle()) {
     const Task& task = blocked->tasks_[blocked->head_];

@@ -1,14 +1,14 @@
-// The streams of all ranks of a LocalWorld, and the threads that work on them.
+// The streams of all ranks of a LocalWorld, and the threads that run their tasks.
 //
-// A stream is a queue of tasks, of which only the first is in progress: a kernel (a Job), a mark
-// (an event reached), a wait (for an event), or a rendezvous (a Job that is ready once the streams
-// of all members have it first). Jobs that are ready stand in one queue, from which workers take
-// them, and so does every thread that waits in Synchronize(). A job may be cut into parts that run
-// at once. One mutex guards all bookkeeping; jobs run without it.
+// A stream is a queue of tasks, of which only the first is in progress: a kernel (a Job), a record
+// (which reaches an event), a wait (for an event), or a rendezvous (a Job that becomes ready when
+// it is the first task of all members' streams). Ready jobs are in one queue. Worker threads and
+// threads that wait in Synchronize() or Wait() run them. A job may have parts that run
+// concurrently. One mutex guards all bookkeeping; jobs run without it.
 //
-// Errors travel with the work. The first error of a stream stays: kernels behind it are skipped,
-// events behind it carry it to the streams that wait for them, and a rendezvous that it reaches
-// fails with it. So nobody takes for good what was made from something that failed.
+// A stream keeps its first error: it skips later kernels, later events carry the error to the
+// streams that wait for them, and a later rendezvous fails with it. So a result that depends on
+// failed work is never reported as done.
 #ifndef MESHIFT_COMM_LOCAL_SCHEDULER_H_
 #define MESHIFT_COMM_LOCAL_SCHEDULER_H_
 
@@ -28,15 +28,15 @@ namespace meshift {
 
 class LocalStream;
 class Scheduler;
-struct Sleeper;  // a thread that waits; scheduler.cc
+struct Sleeper;  // a sleeping thread; scheduler.cc
 
-// Work that some thread is to do.
+// Work for any thread to run.
 class Job {
  public:
   virtual ~Job() = default;
-  // Runs part 0 <= part < num_parts(); parts may run at once.
+  // Runs part `part`, 0 <= part < num_parts(). Parts may run concurrently.
   virtual void Run(int part) = 0;
-  // All parts have run. The lock is held. May destroy the job.
+  // Called with the lock held after all parts have run. May destroy the job.
   virtual void Done(Scheduler& scheduler) = 0;
 
   int num_parts() const { return num_parts_; }
@@ -44,7 +44,7 @@ class Job {
 
  private:
   friend class Scheduler;
-  Job* next_ = nullptr;  // in the queue of those that are ready
+  Job* next_ = nullptr;  // in the queue of ready jobs
   int num_parts_ = 1;
   int parts_taken_ = 0;
   int parts_done_ = 0;
@@ -60,13 +60,14 @@ class Kernel : public Job {
   LocalStream* stream_ = nullptr;
 };
 
-// A job of several streams, ready when all of them have reached it. The lock is held in all calls.
+// A job of several streams, ready when it is the first task of all of them. Its methods are called
+// with the lock held.
 class Rendezvous : public Job {
  public:
-  // The stream of member number `member`, whose first error is `status`, has reached it. OK: the
-  // stream stays until Scheduler::Resume(); else it goes on with that error.
+  // The stream of member `member` has reached it; `status` is that stream's first error. If this
+  // returns OK, the stream blocks until Scheduler::Resume(); else it continues with the error.
   virtual absl::Status Arrive(Scheduler& scheduler, int member, const absl::Status& status) = 0;
-  // Somebody has waited too long for it.
+  // A thread that waits for it has reached the time-out.
   virtual void TimeOut(Scheduler& scheduler) = 0;
 };
 
@@ -80,22 +81,22 @@ class LocalEvent final : public Event {
  private:
   friend class Scheduler;
   std::atomic<int64_t> reached_ns_ = -1;
-  std::atomic<bool> has_error_ = false;  // once it is reached
+  std::atomic<bool> has_error_ = false;  // valid once it is reached
   // Under the scheduler's lock:
   absl::Status status_;                 // the first error of the work before it
-  LocalStream* recorded_on_ = nullptr;  // as long as it is not reached
+  LocalStream* recorded_on_ = nullptr;  // null once it is reached
   std::vector<LocalStream*> waiting_;   // streams whose first task waits for it
-  std::vector<Sleeper*> waiters_;       // in Wait()
+  std::vector<Sleeper*> waiters_;       // threads in Wait()
 };
 
-// What to put on a stream: one of the pointers or the error is set.
+// A task of a stream: one of the pointers or `error` is set.
 struct Task {
   std::unique_ptr<Kernel> kernel;
   std::shared_ptr<LocalEvent> record;
   std::shared_ptr<LocalEvent> wait;
   std::shared_ptr<Rendezvous> rendezvous;
-  int member = 0;      // of the rendezvous
-  absl::Status error;  // the stream fails when it comes to this
+  int member = 0;      // the stream's member number in the rendezvous
+  absl::Status error;  // the stream fails when it reaches this task
 };
 
 class LocalStream final : public Stream {
@@ -116,7 +117,7 @@ class LocalStream final : public Stream {
   std::vector<Task> tasks_;  // those before head_ are done
   size_t head_ = 0;
   absl::Status status_;        // its first error
-  Sleeper* waiter_ = nullptr;  // in Synchronize()
+  Sleeper* waiter_ = nullptr;  // the thread in Synchronize()
 };
 
 class Scheduler {
@@ -127,30 +128,33 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Ends the workers. What they leave undone is done by those who wait for it.
+  // Ends the workers. Threads that wait run the remaining work.
   void Stop();
   AtomicTimeouts& timeouts() { return timeouts_; }
   std::chrono::nanoseconds timeout() const { return timeouts_.Get().running; }
 
-  // Waits until all work on `stream` is done, doing what is ready meanwhile; returns the stream's
-  // first error. Where nothing in this world moves for timeout(), what the stream waits for fails.
+  // Waits until all work of `stream` is done, and runs ready jobs meanwhile. Returns the stream's
+  // first error. If no work of this world advances for timeout(), the collective that blocks the
+  // stream fails.
   absl::Status Synchronize(LocalStream& stream);
-  // As Synchronize, for the work before `event`, which was put on a stream of this scheduler.
+  // As Synchronize, for the work before `event`, which was recorded on a stream of this scheduler.
   absl::Status Wait(LocalEvent& event);
   void Enqueue(LocalStream& stream, Task task);
 
-  // For those who hold the lock, which passes through jobs, so that no analysis can follow it.
-  // Settle() comes last, before the lock is given up: it lets streams go on as far as they can.
+  // These require the lock. Thread-safety analysis cannot follow it through virtual calls of jobs,
+  // so they assert it. A caller calls Settle() before it releases the lock: it advances the streams
+  // as far as possible.
   Mutex& mutex() { return mutex_; }
   void EnqueueLocked(LocalStream& stream, Task task);
   void MakeReady(Job* job);
-  // Takes the first task off `stream`, with its outcome.
+  // Ends the first task of `stream` with `status`.
   void Resume(LocalStream& stream, const absl::Status& status);
   void Settle();
 
  private:
   void AssertLocked() const MESHIFT_THREAD_ANNOTATION_(assert_capability(mutex_)) {}
-  // What a thread works for: the end of a stream, an event; or, without either, of this scheduler.
+  // When a thread stops working: the stream is idle, or the event is reached; with neither, the
+  // scheduler stops.
   struct Goal {
     LocalStream* stream = nullptr;
     LocalEvent* event = nullptr;
@@ -159,7 +163,7 @@ class Scheduler {
   bool Reached(const Goal& goal) const MESHIFT_REQUIRES(mutex_);
   Job* TakePart(int* part) MESHIFT_REQUIRES(mutex_);
   void FinishPart(Job* job) MESHIFT_REQUIRES(mutex_);
-  // Lets `stream` go on until its first task has to wait for something.
+  // Runs tasks of `stream` until the first must wait.
   void Advance(LocalStream& stream) MESHIFT_REQUIRES(mutex_);
   static void SetError(LocalStream& stream, const absl::Status& status);
   void Reach(LocalEvent& event, const absl::Status& status) MESHIFT_REQUIRES(mutex_);
@@ -176,7 +180,7 @@ class Scheduler {
   uint64_t progress_ MESHIFT_GUARDED_BY(mutex_) = 0;
   bool stopping_ MESHIFT_GUARDED_BY(mutex_) = false;
   std::vector<LocalStream*> to_advance_ MESHIFT_GUARDED_BY(mutex_);
-  std::vector<Sleeper*> sleepers_ MESHIFT_GUARDED_BY(mutex_);  // those that could help
+  std::vector<Sleeper*> sleepers_ MESHIFT_GUARDED_BY(mutex_);  // sleeping threads
   std::vector<std::thread> workers_;
 };
 

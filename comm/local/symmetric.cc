@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> LocalSymmetricSets::Get
                               group.ranks()[member], request.ToString());
   }
   auto set = entry.set;
-  // Members ask in order, so that the first entry is complete first.
+  // Each member makes its requests in order, so the first entry is complete first.
   if (++entry.members == group.size()) {
     asked.entries.pop_front();
     ++asked.first;

@@ -1,5 +1,5 @@
-// Symmetric memory of the in-process engine: the first member that asks makes the buffers of all,
-// so that nobody waits.
+// Symmetric memory of the in-process engine. The first member that requests it allocates the
+// buffers of all members, so no member waits.
 #ifndef MESHIFT_COMM_LOCAL_SYMMETRIC_H_
 #define MESHIFT_COMM_LOCAL_SYMMETRIC_H_
 
@@ -23,11 +23,11 @@ namespace meshift {
 // The buffers of all members of a group for one request.
 class LocalSymmetricSet {
  public:
-  // RESOURCE_EXHAUSTED where there is no memory.
+  // RESOURCE_EXHAUSTED if the allocation fails.
   static absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> Create(
       int64_t group, int members, const SymmetricRequest& request);
 
-  int64_t group() const { return group_; }  // its id
+  int64_t group() const { return group_; }  // the group's id
   const SymmetricRequest& request() const { return request_; }
   void* At(int64_t buffer, int member) const { return data_[buffer * members_ + member].get(); }
 
@@ -46,7 +46,7 @@ class LocalSymmetricSet {
 
 class LocalSymmetricBuffer final : public SymmetricBuffer {
  public:
-  // `count` is told of bytes that come (positive) and go.
+  // Calls `count` with the buffer's bytes now, and with minus that number in the destructor.
   LocalSymmetricBuffer(std::shared_ptr<const LocalSymmetricSet> set, int64_t buffer, int member,
                        std::function<void(int64_t)> count)
       : SymmetricBuffer(set->request().first + buffer),
@@ -66,11 +66,11 @@ class LocalSymmetricBuffer final : public SymmetricBuffer {
   const std::function<void(int64_t)> count_;
 };
 
-// The requests that not all members of their group have made yet. Safe for concurrent use.
+// The requests that some but not all members of a group have made. Safe for concurrent use.
 class LocalSymmetricSets {
  public:
-  // The set of `member`'s next request. FAILED_PRECONDITION, with both ranks, where another member
-  // has asked for something else.
+  // The set for `member`'s next request. FAILED_PRECONDITION names both ranks if another member's
+  // request differs.
   absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> Get(const Group& group, int member,
                                                                const SymmetricRequest& request);
 
@@ -79,10 +79,10 @@ class LocalSymmetricSets {
     int first_member = 0;
     SymmetricRequest request;
     absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> set;
-    int members = 0;  // that have asked
+    int members = 0;  // number of members that have made the request
   };
   struct Asked {
-    std::vector<int64_t> calls;  // of each member
+    std::vector<int64_t> calls;  // number of requests, by member
     int64_t first = 0;           // the number of entries[0]
     std::deque<Entry> entries;
   };

@@ -1,4 +1,5 @@
-// The MPI engine under the conformance tests: each rank is a process, and runs this binary.
+// The conformance tests of engines, for the MPI engine. Each rank is a process that runs this
+// binary.
 #include "testing/internal/conformance/conformance.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 namespace meshift {
 namespace {
 
-// This process's rank of a job of all processes.
+// This process's rank of a job over all processes.
 class MpiJob final : public ConformanceJob {
  public:
   explicit MpiJob(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}

@@ -1,5 +1,5 @@
-// What the conformance tests cannot ask of every engine: progress while nobody waits, time-outs and
-// aborts across processes, tags of groups, messages in pieces. For two ranks or more.
+// Tests of the MPI engine beyond the conformance tests: progress while no thread waits, time-outs
+// and aborts across processes, tags of groups, split messages. For two ranks or more.
 #include "meshift/engine.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -19,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "comm/control/interfaces.h"
 #include "comm/mpi/requests.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
@@ -52,6 +54,36 @@ std::vector<bool> Waits() {
 
 INSTANTIATE_TEST_SUITE_P(BoundedWaits, MpiEngineTest, testing::ValuesIn(Waits()));
 
+// The hub is where the variable says; without it on loopback, where all ranks share a host.
+TEST(MpiBootstrapTest, RanksMeetOnTheInterfaceThatIsNamed) {
+  const auto meet = [](const char* interfaces) {
+    if (interfaces == nullptr) {
+      unsetenv("MESHIFT_SOCKET_IFNAME");
+    } else {
+      setenv("MESHIFT_SOCKET_IFNAME", interfaces, 1);
+    }
+    return MpiBootstrap(std::chrono::seconds(20));
+  };
+  const auto expect_to_meet = [&](const char* interfaces, const std::string& host) {
+    const auto bootstrap = meet(interfaces);
+    ASSERT_TRUE(bootstrap.ok()) << bootstrap.status();
+    EXPECT_TRUE((*bootstrap)->Exchange("").ok());
+    if (WorldRank() > 0) return;
+    EXPECT_NE((*bootstrap)->address().find("@" + host + ":"), std::string::npos)
+        << (*bootstrap)->address();
+  };
+  expect_to_meet(nullptr, "127.0.0.1");
+  const absl::StatusOr<std::vector<std::string>> others = InterfaceAddresses("^lo");
+  if (others.ok()) expect_to_meet("^lo", others->front());
+  const std::string error = Message(meet("=nosuch0").status());
+  unsetenv("MESHIFT_SOCKET_IFNAME");
+  const std::string reason = "no interface that is up matches '=nosuch0'; known interfaces: ";
+  EXPECT_EQ(error.rfind(
+                (WorldRank() == 0 ? "" : "rank 0 could not open the hub of the job: ") + reason, 0),
+            0)
+      << error;
+}
+
 TEST_P(MpiEngineTest, PlansNameTheEngine) {
   const auto engine = MakeEngine();
   const DeviceMesh mesh = DeviceMesh::Create({{"a", WorldSize()}}).value();
@@ -65,7 +97,7 @@ TEST_P(MpiEngineTest, PlansNameTheEngine) {
 TEST_P(MpiEngineTest, GoesOnWhileNobodyWaits) {
   const auto engine = MakeEngine();
   const auto stream = engine->CreateStream().value();
-  // Small, and too large to be begun by the caller.
+  // A small call, and one too large to run at once on the calling thread.
   for (const int64_t count : {1, 1 << 20}) {
     std::vector<float> data(count, 1.0F);
     ASSERT_TRUE(
@@ -84,7 +116,7 @@ TEST_P(MpiEngineTest, GoesOnWhileNobodyWaits) {
   EXPECT_TRUE(engine->Synchronize(*stream).ok());
 }
 
-// A consumer waits for its own operation while another one cannot end.
+// A wait for one operation ends although another cannot.
 TEST_P(MpiEngineTest, WaitsForItsOwnOperationOnly) {
   const auto engine = MakeEngine();
   const std::vector<int64_t> pair = {0, 1};
@@ -136,7 +168,7 @@ TEST_P(MpiEngineTest, ATimeOutNamesTheGroupTheCallAndWhoIsMissing) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// The first collective of a group is of the phase of setup, the second is not.
+// The first collective of a group has the setup time-out, the second the running time-out.
 TEST_P(MpiEngineTest, TimeoutsAreOfTwoPhasesAndAreSetWhileItWaits) {
   const auto engine = MakeEngine(std::chrono::minutes(10));
   EXPECT_EQ(engine->timeouts(), Timeouts::Of(std::chrono::minutes(10)));
@@ -191,11 +223,11 @@ TEST_P(MpiEngineTest, AMemberThatSendsAnotherSizeIsNamed) {
       engine->world()->AllReduce(data.data(), data.data(), count, DType::kF32, {}, *stream).ok());
   const absl::Status status = engine->Synchronize(*stream);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_NE(Message(status).find("its call is another one"), std::string::npos) << status;
+  EXPECT_NE(Message(status).find("it made another call"), std::string::npos) << status;
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Groups of groups of the world, and nothing below: tags have two levels.
+// The world can be split, and its groups once more: tags have two levels.
 TEST_P(MpiEngineTest, SplitsTwice) {
   const auto engine = MakeEngine();
   std::vector<int64_t> all(WorldSize());
@@ -204,7 +236,7 @@ TEST_P(MpiEngineTest, SplitsTwice) {
   const auto part = engine->Split(*root, all, 0, {}).value();
   EXPECT_EQ(engine->Split(*part, all, 0, {}).status().code(), absl::StatusCode::kUnimplemented);
   const auto stream = engine->CreateStream().value();
-  // All at once, the last called first in no one's order: each has tags of its own.
+  // Three collectives at once; each group has its own tags.
   std::vector<float> data = {1, 10, 100};
   for (int i = 0; i < 3; ++i) {
     Communicator* const group = i == 0 ? engine->world() : i == 1 ? root.get() : part.get();
@@ -215,8 +247,8 @@ TEST_P(MpiEngineTest, SplitsTwice) {
   EXPECT_EQ(data, (std::vector<float>{n, 10 * n, 100 * n}));
 }
 
-// Copies, and messages behind them that use the same memory in all possible ways: as if one after
-// another, although the messages may begin before copies that they have nothing to do with.
+// Copies, then messages that share memory with them in random ways. The result is that of running
+// them one after another, although messages may begin before independent copies.
 TEST_P(MpiEngineTest, MessagesBeginAfterTheCopiesThatTheyNeed) {
   constexpr int64_t kSlots = 10;
   constexpr int64_t kCount = 16 << 10;  // elements of a slot, of which a strided copy takes half
@@ -290,8 +322,8 @@ TEST_P(MpiEngineTest, RefusesANegativeCache) {
       << engine.status();
 }
 
-// Blocks of 4 MiB and more, where the cache has no room for the call, so that the own block is
-// copied first; where it has, but not for the block; and where it has for all.
+// Blocks of 4 MiB and more with three cache sizes: the call does not fit, so the own block is
+// copied first; the call fits but the block is large; all fits.
 TEST_P(MpiEngineTest, LargeBlocksArriveByWhicheverWay) {
   const int n = WorldSize();
   const int me = WorldRank();
@@ -312,7 +344,7 @@ TEST_P(MpiEngineTest, LargeBlocksArriveByWhicheverWay) {
     ASSERT_TRUE(engine.ok()) << engine.status();
     const auto stream = (*engine)->CreateStream().value();
     Communicator& world = *(*engine)->world();
-    std::vector<int64_t> counts;  // of blocks that are not alike
+    std::vector<int64_t> counts;  // of blocks of different sizes
     for (int rank = 0; rank < n; ++rank) counts.push_back(kCount + rank);
     std::vector<int32_t> own(kCount + me);
     for (size_t i = 0; i < own.size(); ++i) own[i] = value(me, 0, static_cast<int64_t>(i));
@@ -364,7 +396,7 @@ TEST(RequestsTest, LongMessagesGoInPieces) {
     }
     EXPECT_TRUE(requests.empty());
   }
-  // What does not come is named, and can be given up.
+  // A missing message's sender is named, and the receive can be cancelled.
   Requests requests(comm);
   uint8_t byte = 0;
   ASSERT_TRUE(requests.Receive(&byte, 1, last, kTag).ok());

@@ -45,7 +45,7 @@ absl::Status MpiStep::SetCall(const Program& program, const Instruction& instruc
     call_.SetBlocks(counts);
   }
   const int64_t own = counts.empty() ? instruction.count : counts[group_->member()];
-  int64_t sent = own;  // elements at `send`, and at `recv`
+  int64_t sent = own;  // elements in the send buffer
   int64_t received = own;
   switch (instruction.kind) {
     case Instruction::Kind::kSendRecv:
@@ -124,7 +124,7 @@ absl::Status MpiExecutable::Enqueue(const ListRange& instructions, const Program
       MpiGroup* const group = step.group().get();
       absl::Status status = group == nullptr ? absl::OkStatus() : group->Health();
       if (status.ok() && !step.HasAll(bases)) [[unlikely]] {
-        status = InvalidArgument("a buffer that work was prepared for is null");
+        status = InvalidArgument("a buffer that the prepared program uses is null");
       }
       if (!status.ok()) return group == nullptr ? status : RefuseCall(status, *group, *mpi);
     }

@@ -1,5 +1,6 @@
-// A program whose copies and calls are laid out but for the addresses of their buffers. A run
-// stores these, and who does the work fills them in.
+// The executable of the MPI engine: a program of one tensor whose copies and collectives are
+// prepared once, all but the addresses. A run only stores the base addresses of its buffers; the
+// thread that does the work fills them in.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto steps, MpiExecutable::StepsOf(program, groups));
 //   task->step = std::shared_ptr<const MpiStep>(steps, &(*steps)[0]);
@@ -30,18 +31,18 @@ namespace meshift {
 
 class Progress;
 
-// By Location::Space; null where nothing of a step lies there.
+// Base addresses, indexed by Location::Space. An unused one may be null.
 using MpiBases = std::array<const void*, 3>;
 
-// One instruction, as the tasks of many runs share it.
+// One prepared instruction. Immutable; the tasks of many runs share it.
 class MpiStep {
  public:
-  // Whether it is copies or a call: all else is left to the default executor.
+  // Whether it is copies or a collective. The default executor runs all other instructions.
   bool is_ready() const { return is_ready_; }
-  // Of a call; null: these are copies.
+  // The group of a collective; null for copies.
   const std::shared_ptr<MpiGroup>& group() const { return group_; }
-  int64_t bytes() const { return bytes_; }  // what is written, or sent and received, roughly
-  // Whether no buffer that it needs is null.
+  int64_t bytes() const { return bytes_; }  // written, or sent and received; approximate
+  // Whether every base address that the step uses is set.
   bool HasAll(const MpiBases& bases) const {
     for (size_t i = 0; i < bases.size(); ++i) {
       if (needs_[i] && bases[i] == nullptr) return false;
@@ -58,8 +59,8 @@ class MpiStep {
     Location::Space space = Location::Space::kSource;
     int64_t offset = 0;
     char* At(const MpiBases& bases) const {
-      // A source is written to only where it may be scratch; what is sent is not written to, which
-      // calls cannot say.
+      // Drops const: a source is written only if the plan may use it as scratch, and a send buffer
+      // never is.
       return const_cast<char*>(static_cast<const char*>(bases[static_cast<size_t>(space)])) +
              offset;
     }
@@ -83,7 +84,7 @@ class MpiStep {
   int64_t bytes_ = 0;
   std::array<bool, 3> needs_ = {};
   std::vector<Copy> copies_;
-  MpiCall call_;  // without addresses; they are:
+  MpiCall call_;  // its addresses are null; the places below give them
   Place send_;
   Place recv_;
   std::vector<Place> sends_;
@@ -93,12 +94,12 @@ class MpiStep {
 class MpiExecutable final : public Executable {
  public:
   using Steps = std::vector<MpiStep>;
-  // One per instruction of a program of one tensor, whose groups these are; null where this rank is
-  // in none. INVALID_ARGUMENT where a call cannot be.
+  // One step per instruction of a program of one tensor. `groups` are the program's; null where
+  // this rank is not a member. INVALID_ARGUMENT for an invalid collective.
   static absl::StatusOr<std::shared_ptr<const Steps>> StepsOf(
       const Program& program, absl::Span<const std::shared_ptr<MpiGroup>> groups);
 
-  // `others`: of the same program, for what is not ready; null where all of it is.
+  // `others` runs the instructions that are not ready; null if all are.
   MpiExecutable(std::shared_ptr<Progress> progress, std::shared_ptr<const Steps> steps,
                 std::unique_ptr<Executable> others)
       : progress_(std::move(progress)), steps_(std::move(steps)), others_(std::move(others)) {}
@@ -109,7 +110,7 @@ class MpiExecutable final : public Executable {
 
  private:
   const std::shared_ptr<Progress> progress_;
-  const std::shared_ptr<const Steps> steps_;  // which outlives this, as work may be on its way
+  const std::shared_ptr<const Steps> steps_;  // queued tasks share it, and may outlive this
   const std::unique_ptr<Executable> others_;
 };
 

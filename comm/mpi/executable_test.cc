@@ -1,5 +1,5 @@
-// Programs that are made ready once: each run touches its own buffers, also with several runs on
-// their way. For two ranks or more.
+// Prepared programs of the MPI engine: each run uses its own buffers, also with several runs in
+// flight. For two ranks or more.
 #include "comm/executor/executable.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ struct Buffers {
   void* workspace = nullptr;
 };
 
-// A program, and what runs it.
+// A program and its executable.
 class Work {
  public:
   Work() { program_.groups.emplace_back(); }
@@ -109,7 +109,7 @@ class ExecutableTest : public testing::Test {
   const int size_ = engine_->world()->size();
 };
 
-// From the third element of the source on, every second one, to the target; and one to the
+// Every second element of the source, from the third on, to the target; and one element to the
 // workspace.
 std::vector<ProgramCopy> Copies() {
   return {{{Space::kSource, 8}, {Space::kTarget, 0}, {3}, {2}, {1}},
@@ -179,7 +179,7 @@ TEST_F(ExecutableTest, ReducesInTheBuffersOfEachTime) {
   }
 }
 
-// Of member m blocks of m elements: the first has none, and needs no buffer for it.
+// Member m has a block of m elements. Member 0 has an empty block and needs no buffer for it.
 TEST_F(ExecutableTest, GathersAndScattersBlocksOfAnySizes) {
   std::vector<int64_t> counts(size_);
   std::vector<int32_t> whole;
@@ -226,7 +226,7 @@ TEST_F(ExecutableTest, RefusesCollectivesThatCannotBe) {
   EXPECT_EQ(prepare(Collective(Kind::kReduceScatter, 1), {}), absl::StatusCode::kOk);
 }
 
-// Packed, sent, unpacked: calls that are all on their way, each with tensors of its own.
+// Several all-to-all calls in flight (pack, send, unpack), each with its own tensors.
 TEST_F(ExecutableTest, RedistributesManyTensorsAtOnce) {
   constexpr int64_t kColumns = 64;
   constexpr int kTimes = 6;
@@ -276,7 +276,7 @@ TEST_F(ExecutableTest, RedistributesManyTensorsAtOnce) {
     }
   }
   EXPECT_EQ(redistribute.stats().plans_made, 1);
-  // Counted as where nothing is prepared.
+  // The statistics equal those of an unprepared run.
   EXPECT_EQ(redistribute.last_run().calls, std::vector<int64_t>{1});
   EXPECT_EQ(redistribute.last_run().bytes_sent,
             std::vector<int64_t>{(size_ - 1) * 32 * kColumns * 4});
@@ -287,8 +287,8 @@ TEST_F(ExecutableTest, RefusesNullBuffersThatItNeeds) {
   ASSERT_TRUE(Prepare(&work.Copy(Copies(), DType::kF32)).ok());
   std::vector<float> memory(8);
   EXPECT_EQ(Enqueue(work, {memory.data(), &memory[7], nullptr}).ToString(),
-            "INVALID_ARGUMENT: a buffer that work was prepared for is null");
-  // Of a tensor without elements nothing is needed.
+            "INVALID_ARGUMENT: a buffer that the prepared program uses is null");
+  // An empty tensor needs no buffers.
   const std::vector<ProgramCopy> nothing = {
       {{Space::kSource, 0}, {Space::kTarget, 0}, {0, 3}, {3, 1}, {3, 1}}};
   Work empty;
@@ -297,7 +297,7 @@ TEST_F(ExecutableTest, RefusesNullBuffersThatItNeeds) {
   EXPECT_TRUE(engine_->Synchronize(*stream_).ok());
 }
 
-// A message behind the copies of what it sends, and an event behind both, which is marked anew.
+// A message runs after the copy of its data, and the event after both. The event is reused.
 TEST_F(ExecutableTest, EnqueuesInOrderAndMarksTheEnd) {
   const int next = (me_ + 1) % size_;
   const int before = (me_ + size_ - 1) % size_;
@@ -319,7 +319,7 @@ TEST_F(ExecutableTest, EnqueuesInOrderAndMarksTheEnd) {
     if (first == nullptr) first = done.get();
     EXPECT_EQ(done.get(), first);
   }
-  // Of nothing, what is there already.
+  // The event of an empty program is reached at once.
   done = nullptr;
   Work nothing;
   ASSERT_TRUE(Prepare(&nothing).ok());
@@ -327,7 +327,7 @@ TEST_F(ExecutableTest, EnqueuesInOrderAndMarksTheEnd) {
   EXPECT_GE(done->ReachedNs(), 0);
 }
 
-// Also where the events of earlier times are still to be reached, and nobody keeps them.
+// Also if earlier events are not reached yet and were dropped by the caller.
 TEST_F(ExecutableTest, AllocatesNothingInLaterRounds) {
   Work copies;
   ASSERT_TRUE(Prepare(&copies.Copy(Copies(), DType::kF32)).ok());
@@ -340,7 +340,7 @@ TEST_F(ExecutableTest, AllocatesNothingInLaterRounds) {
   const std::vector<PeerMessage> from_second = {{1, &message, 1}};
   for (int round = 0; round < 3; ++round) {
     if (me_ == 0) {
-      // Holds the stream until the second rank sends.
+      // Blocks the stream until rank 1 sends.
       ASSERT_TRUE(engine_->world()->SendRecv({}, from_second, DType::kF32, *stream_).ok());
       const int64_t before = NumAllocations();
       for (int i = 0; i < 8; ++i) {
@@ -375,7 +375,7 @@ TEST_F(ExecutableTest, EnqueuesNothingWhereOneIsRefused) {
   EXPECT_EQ(out, (std::vector<int32_t>{-1, -1}));
 }
 
-// What is not made ready takes its place among what is; the end is marked once.
+// Instructions that are not prepared run in order between prepared ones; the end is marked once.
 TEST_F(ExecutableTest, RunsAllKindsInOrder) {
   const std::vector<ProgramCopy> first = {
       {{Space::kSource, 0}, {Space::kTarget, 0}, {3}, {1}, {1}}};
@@ -396,7 +396,7 @@ TEST_F(ExecutableTest, RunsAllKindsInOrder) {
   }
 }
 
-// The call's group ends with it, as that of any other call that is refused.
+// A refused collective ends its group, as any refused call does.
 TEST_F(ExecutableTest, RefusesNullBuffersOfCollectives) {
   std::vector<int64_t> all;
   for (int i = 0; i < size_; ++i) all.push_back(i);
@@ -437,7 +437,7 @@ TEST_F(ExecutableTest, RefusesStreamsOfOthers) {
             "INVALID_ARGUMENT: the stream belongs to another engine");
 }
 
-// What ends a group ends its calls too, and what is behind them.
+// When a group ends, its pending calls and all later work of the stream fail.
 TEST_F(ExecutableTest, EndsWithItsGroup) {
   std::vector<int64_t> all;
   for (int i = 0; i < size_; ++i) all.push_back(i);

@@ -1,14 +1,14 @@
-// Ranks that disagree, that are late, that die: all others end with an error within the time-out
-// plus one second. Each rank is a process.
+// Ranks that disagree, are late, or die: all other ranks get an error within the time-out plus one
+// second. Each rank is a process.
 //
-//   fault_test disagree     # another target, shape, dtype or mesh, one rank late; some rounds each
-//   fault_test kill N       # rank N mod 4 kills itself; in the second four of eight rounds within
-//                           # a large call. The others say so and leave (fault_test.sh)
+//   fault_test disagree     # one rank has another target, shape, dtype or mesh, or is late
+//   fault_test kill N       # rank N mod 4 kills itself: between calls if N mod 8 < 4, else within
+//                           # a large call. The survivors report and leave (fault_test.sh)
 //   fault_test kill N bounded         # with MpiEngineOptions::bounded_waits
-//   fault_test kill N bounded hang    # and survivors that do not come out of MPI afterwards
+//   fault_test kill N bounded hang    # and survivors hang in their next call of MPI
 //
-// MESHIFT_FAULT_ROUNDS: how many rounds of each; of testing/side_by_side.sh each part makes its
-// own.
+// MESHIFT_FAULT_ROUNDS is the number of rounds per fault. With testing/side_by_side.sh each part
+// runs its share of them.
 #include <fmt/format.h>
 #include <mpi.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ using Duration = std::chrono::nanoseconds;
 
 enum class Fault { kNone, kTarget, kShape, kDtype, kMesh, kLate, kKilled, kKilledInside };
 
-// Passes only where a rank is late.
+// Expires only if a rank is late.
 constexpr milliseconds kTimeout(1000);
 
 int64_t NumberOf(const char* variable, int64_t otherwise) {
@@ -56,7 +56,7 @@ int64_t NumberOf(const char* variable, int64_t otherwise) {
   return text == nullptr ? otherwise : std::atoll(text);
 }
 
-// A job of its own: what fails in one round is of no use in the next.
+// Each round makes its own job, since a failed engine cannot be reused.
 struct Rank {
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<Engine> engine;
@@ -73,7 +73,7 @@ struct Rank {
 // Makes calls until one fails, at most `calls`; from call `at` on rank `culprit` has the fault.
 absl::Status Work(Redistributor& redistribute, const DeviceMesh& mesh, int64_t rank, Fault fault,
                   int64_t culprit, int64_t at, int64_t calls) {
-  // Killed from outside it, a rank is within some call of a few ms.
+  // Another thread kills the rank while it is in a call of a few ms.
   const bool inside = fault == Fault::kKilledInside;
   const int64_t count = inside ? int64_t{1} << 20 : 64;
   std::vector<float> in(count, 1.0F);
@@ -117,7 +117,7 @@ int64_t Ms(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
-// What a rank that did nothing wrong must have got.
+// OK if an innocent rank got the right error in time.
 absl::Status Judge(const absl::Status& got, Duration took, Fault fault) {
   if (got.ok()) return Internal("no error");
   if (took > kTimeout + milliseconds(1000))
@@ -133,14 +133,14 @@ absl::Status Judge(const absl::Status& got, Duration took, Fault fault) {
   return absl::OkStatus();
 }
 
-// What was last said, and what took longest, on a rank that did nothing wrong.
+// The last error and the longest time on an innocent rank.
 struct Seen {
   std::string example;
   Duration longest{};
 };
 
-// A barrier that leaves the cores to others while a rank is late: to other parts, whose time is
-// taken too.
+// A barrier that sleeps between polls: other parts of the test need the cores, and their time is
+// measured too.
 void Meet() {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(MPI_COMM_WORLD, &request);
@@ -155,7 +155,7 @@ struct How {
   bool hang = false;
 };
 
-// Survivors never come out of the engine's next call of MPI once this process is gone.
+// Once this process is gone, survivors hang in the engine's next call of MPI.
 pid_t killed = 0;
 
 void HangOnceKilled(int64_t culprit) {
@@ -173,8 +173,8 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
   MESHIFT_ASSIGN_OR_RETURN(
       const DeviceMesh mesh,
       DeviceMesh::Parse(other_mesh ? fmt::format("a=2,b={}", n / 2) : fmt::format("d={}", n)));
-  // Every second time the ranks do not agree upon calls before they run. (Of another mesh they
-  // would learn only later then: the call is the same.)
+  // In every second round the ranks do not agree on calls before they run. Not for kMesh, which
+  // would be detected too late, since the call is the same.
   const bool agrees = round % 2 == 0 || fault == Fault::kMesh;
   MESHIFT_ASSIGN_OR_RETURN(
       std::optional<Redistributor> redistribute,
@@ -185,7 +185,7 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
   absl::Status status =
       Work(*redistribute, mesh, rank.engine->rank(), Fault::kNone, culprit, 0, at);
   if (!status.ok()) return Annotate(status, "before the fault");
-  // A fault may end calls of others that are still running, or even their Create.
+  // The barrier: a fault may end peers' calls that are still running, or even their Create.
   if (how.hang) HangOnceKilled(culprit);
   MPI_Barrier(MPI_COMM_WORLD);
   const Stopwatch stopwatch;
@@ -198,7 +198,7 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
     seen->longest = std::max(seen->longest, took);
     MESHIFT_RETURN_IF_ERROR(Judge(status, took, fault));
   }
-  // Every later call says the same at once.
+  // Every later call fails too.
   if (!status.ok() &&
       redistribute
           ->Prepare(Sharding::Parse("f32[64]", mesh, other_mesh ? "P,P" : "P").value(),
@@ -206,9 +206,9 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
           .ok()) {
     return Internal("a call after an error is not refused");
   }
-  if (!is_killed) Meet();  // before the hub goes
+  if (!is_killed) Meet();  // the hub ends with rank 0's bootstrap
   if (!how.bounded) return absl::OkStatus();
-  // With them in time, too.
+  // With bounded waits the destructors return in time too.
   const int64_t me = rank.engine->rank();
   redistribute.reset();
   rank.engine = nullptr;

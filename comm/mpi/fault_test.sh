@@ -1,15 +1,17 @@
 #!/bin/bash
-# One of four ranks is killed, another one each time, before a call or within one: the three others end with an error in time. Runs under mpi_test.sh.
+# Kills one of four ranks per round, between calls or within one; the other three must report an
+# error in time. Runs under mpi_test.sh.
 #
-#   fault_test.sh MPIRUN MPIRUN_GOES_ON FAULT_TEST [bounded [hang]]      # as third_party/mpi/mpi.bzl and fault_test.cc say
+#   fault_test.sh MPIRUN MPIRUN_GOES_ON FAULT_TEST [bounded [hang]]
 #
-# MESHIFT_FAULT_ROUNDS: how often; of testing/side_by_side.sh each part makes its own.
+# third_party/mpi/mpi.bzl defines the first two arguments, fault_test.cc the last two.
+# MESHIFT_FAULT_ROUNDS is the number of rounds; with testing/side_by_side.sh each part runs a share.
 set -u
 rounds=${MESHIFT_FAULT_ROUNDS:-100}
 made=0
 longest=0
 for ((round = ${TEST_SHARD_INDEX:-0}; round < rounds; round += ${TEST_TOTAL_SHARDS:-1})); do
-  # mpirun itself fails, since a rank was killed.
+  # mpirun fails too, since a rank was killed.
   output=$(timeout 60 "$1" "$2" -n 4 "$3" kill "$round" "${@:4}" 2>&1)
   survivors=$(grep -c '^survivor: ' <<< "$output")
   if ((survivors != 3)); then

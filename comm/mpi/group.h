@@ -1,16 +1,16 @@
-// One member's side of a group of ranks.
+// A group of ranks, as one of its members sees it: its tags, the order of its calls, its error.
 //
 //   MpiGroup group(comm, /*ranks=*/{0, 2}, /*member=*/1, tag, "group 1 {0,2}", /*watch=*/nullptr);
 //   const int64_t call = group.TakeNumber();
-//   if (group.turn() == call) { ... }       // its messages may go; then group.EndTurn()
+//   if (group.turn() == call) { ... }       // send and receive, then group.EndTurn()
 //
-// A group is no MPI communicator: its messages travel on the engine's one private communicator,
-// under tags of their own. So making a group sends nothing and waits for nobody, and a group that
-// has failed leaves nothing behind that MPI would have to agree upon.
+// A group is not an MPI communicator. Its messages travel on the engine's private communicator,
+// under the group's own tags. So making a group is local, and freeing a failed one needs no
+// agreement.
 //
-// The tag of a group is known to its members without a word, because all members of a communicator
-// make their Split calls in the same order: the k-th split of the world has tag (k, 0), the j-th
-// split of that has tag (k, j). Groups of one split have no common member, so one tag does for all.
+// Members compute the tag without communication, because all members of a communicator make their
+// Split calls in the same order: the k-th split of the world has tag (k, 0), the j-th split of that
+// has tag (k, j). The groups of one split are disjoint, so they share one tag.
 #ifndef MESHIFT_COMM_MPI_GROUP_H_
 #define MESHIFT_COMM_MPI_GROUP_H_
 
@@ -29,8 +29,8 @@ namespace meshift {
 
 class MpiGroup {
  public:
-  // Members are ranks of `comm`, ascending. `tag` and `tag` + 1 are the group's. `watch`: of the
-  // thread that makes its calls of MPI; null: any does.
+  // `ranks` are ranks of `comm`, ascending. The group uses the tags `tag` and `tag` + 1. `watch`
+  // watches the one thread that calls MPI; null if any thread may.
   MpiGroup(MPI_Comm comm, std::vector<int64_t> ranks, int member, int tag, std::string name,
            MpiWatch* watch)
       : comm_(comm),
@@ -49,19 +49,19 @@ class MpiGroup {
   int tag() const { return tag_; }
   const std::string& name() const { return name_; }  // "group 1 {0,2}"
 
-  // Calls run one after another, in the order in which they were made: MPI tells messages of one
-  // tag apart by their order only. A call takes a number, and may start when it is its turn.
+  // Calls of a group run one at a time, in the order of their numbers: MPI distinguishes messages
+  // of one tag only by their order. A call may start once turn() is its number.
   int64_t TakeNumber() { return next_number_.fetch_add(1, std::memory_order_relaxed); }
   int64_t turn() const { return turn_.load(std::memory_order_acquire); }
   void EndTurn() { turn_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // Ends the group on this rank; the first error counts. Returns it. Any thread.
+  // Ends the group on this rank. Keeps the first error and returns it. Any thread may call.
   absl::Status Fail(const absl::Status& error);
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   absl::Status Health() const;
 
  private:
-  // What each call looks at lies together.
+  // Every call reads these three; they share a cache line.
   std::atomic<int64_t> next_number_{0};
   std::atomic<int64_t> turn_{0};
   std::atomic<bool> ended_{false};

@@ -1,5 +1,5 @@
-// 1,000 calls over 40 distinct shardings on one mesh: each distinct group is made once, in the
-// first round, and never again.
+// 1,000 calls over 40 distinct shardings on one mesh make each distinct group once, in the first
+// round.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kShardings = 40;
 constexpr int64_t kRounds = 25;
 
-// The first 40 of all placements of a tensor on the mesh.
+// The first 40 shardings of a tensor on the mesh.
 std::vector<Sharding> Sources(const DeviceMesh& mesh) {
   const std::vector<std::string> kinds = {"P", "R", "S(0)", "S(1)"};
   std::vector<Sharding> sources;
@@ -47,7 +47,7 @@ absl::Status Run() {
   const Sharding to = Sharding::Parse("f32[16,24]", mesh, "R,R,R").value();
   std::vector<float> in(16 * 24, 1.0F);
   std::vector<float> out(16 * 24);
-  // The groups that the plans name, by their ranks; the root is there.
+  // The distinct groups of the plans, by their ranks; the root group exists already.
   std::set<std::vector<int64_t>> groups;
   int64_t created = 0;
   for (int64_t round = 0; round < kRounds; ++round) {

@@ -1,6 +1,5 @@
-// Calls of MPI that do not come back: with bounded waits every call of the engine still returns in
-// time, on whatever it waits; without them it does not. For two ranks or more, all of which hang
-// unless a test says otherwise.
+// Calls of MPI that hang: with bounded waits every call of the engine still returns in time;
+// without them it does not. For two ranks or more; all ranks hang unless a test says otherwise.
 #include "testing/internal/mpi/hang.h"
 
 #include <fmt/format.h>
@@ -34,15 +33,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// So long that two of them are too many.
+// Long enough that a wait of two time-outs is distinguishable.
 constexpr milliseconds kTimeout(1000);
-// What is allowed beyond the time-out; and less than it, for calls that wait for nothing.
+// The time allowed beyond the time-out, and for a call that does not wait.
 constexpr milliseconds kBeyond(1000);
 constexpr milliseconds kAtOnce = kTimeout / 2;
 
 class HangTest : public testing::Test {
  protected:
-  // Of calls that are ended here MPI still writes to the memory once they hang no more.
+  // Never freed: MPI still writes to the memory of cancelled calls after the hang.
   static constexpr int64_t kCount = 8;
   struct Data {
     std::vector<float> send = std::vector<float>(kCount, 1.0F);
@@ -75,17 +74,17 @@ class HangTest : public testing::Test {
   static void Meet() { MPI_Barrier(MPI_COMM_WORLD); }
 
   absl::Status Reduce(Communicator* group, int64_t count = kCount) {
-    auto* const data = new Data;  // for good
+    auto* const data = new Data;  // leaks, see Data
     data_ = data;
     return group->AllReduce(data->send.data(), data->recv.data(), count, DType::kF32, {}, *stream_);
   }
-  // As soon as a thread hangs.
+  // Waits until a thread hangs.
   static void AwaitHang() {
     while (!SomeHangs()) std::this_thread::sleep_for(milliseconds(1));
   }
   static std::string World() { return fmt::format("the world of {} ranks", WorldSize()); }
 
-  // The call returns in time, with this error; `early`: also before the time-out.
+  // Expects that the call returns this error in time; not before the time-out unless `early`.
   template <typename Call>
   static absl::Status ExpectsError(const std::string& text, Call call, bool early = false) {
     const auto begin = Clock::now();
@@ -103,7 +102,7 @@ class HangTest : public testing::Test {
     call();
     EXPECT_LT(stopwatch.Took(), limit);
   }
-  // All calls, and the destructors, say the same at once.
+  // All later calls return `error` at once, and the destructors return at once.
   void AllHasEnded(const absl::Status& error) {
     ReturnsWithin(kAtOnce, [&] {
       EXPECT_EQ(Reduce(engine_->world()), error);
@@ -129,7 +128,7 @@ class HangTest : public testing::Test {
   Data* data_ = nullptr;  // of the last call
 };
 
-// The reason for all this: the wait goes on as long as MPI does.
+// Without bounded waits a wait hangs as long as MPI does.
 TEST_F(HangTest, WithoutBoundedWaitsItLasts) {
   Make(/*bounded=*/false);
   ASSERT_TRUE(Reduce(engine_->world()).ok());
@@ -150,8 +149,8 @@ TEST_F(HangTest, WithoutBoundedWaitsItLasts) {
   EXPECT_EQ(data_->recv[0], WorldSize());
 }
 
-// In the call that posts a message, in those that test it and, for a rank that was left alone, in
-// those of its time-out.
+// Hangs in the call that posts a message, in the calls that test it and, on a rank whose peers are
+// missing, in the calls of the time-out.
 TEST_F(HangTest, AWaitEnds) {
   for (const char* const function : {"MPI_Isend", "MPI_Irecv", "MPI_Testall"}) {
     SCOPED_TRACE(function);
@@ -167,7 +166,7 @@ TEST_F(HangTest, AWaitEnds) {
   }
 }
 
-// Small copies are made by whoever submits them, but not the call of MPI behind them.
+// The calling thread runs small copies, but not the collective after them.
 TEST_F(HangTest, SubmittingACallBehindACopyWaitsForNothing) {
   Program program;
   program.copies = {
@@ -184,7 +183,7 @@ TEST_F(HangTest, SubmittingACallBehindACopyWaitsForNothing) {
   program.instructions = {copy, sum};
   const std::vector<Communicator*> groups = {engine_->world()};
   const auto executable = engine_->Prepare(program, groups).value();
-  auto* const data = new Data;  // for good
+  auto* const data = new Data;  // leaks: MPI may still write to it
   auto* const workspace = new std::vector<float>(kCount);
   HangIn("*");
   ReturnsWithin(kAtOnce, [&] {
@@ -217,7 +216,7 @@ TEST_F(HangTest, TheEndOfATimeOutEnds) {
   }
 }
 
-// A thread that comes back too late touches nothing: neither what it has got, nor the work behind.
+// A thread that returns too late runs nothing: neither the rest of its call nor later work.
 TEST_F(HangTest, AThreadThatWasGivenUpTouchesNothing) {
   HangIn("MPI_Irecv");
   ASSERT_TRUE(Reduce(engine_->world()).ok());
@@ -245,7 +244,7 @@ TEST_F(HangTest, AThreadThatComesBackInTimeGoesOn) {
   EXPECT_EQ(data_->recv[0], WorldSize());
 }
 
-// One call hangs; whoever waits for others, on other groups and streams, returns too.
+// One call hangs; waits for other groups and streams return too.
 TEST_F(HangTest, AllWaitersReturn) {
   std::vector<int64_t> all;
   for (int rank = 0; rank < WorldSize(); ++rank) all.push_back(rank);
@@ -271,7 +270,7 @@ TEST_F(HangTest, AllWaitersReturn) {
   EXPECT_FALSE(group->Health().ok());
 }
 
-// Nobody waits before the stream, the buffer and the engine go.
+// The stream, the buffer and the engine are destroyed without an earlier wait.
 TEST_F(HangTest, DestroyingEnds) {
   for (const char* const function : {"MPI_Testall", "MPI_Comm_free"}) {
     SCOPED_TRACE(function);
@@ -318,7 +317,8 @@ TEST_F(HangTest, FreeingSymmetricMemoryEnds) {
   AllHasEnded(error);
 }
 
-// A member that keeps its part is waited for no longer than others are, and the thread is free.
+// The wait for a member that keeps its window ends with the time-out, and the progress thread does
+// not block.
 TEST_F(HangTest, FreeingSymmetricMemoryWaitsNoLonger) {
   auto buffers = engine_->AllocateSymmetric(*engine_->world(), {.bytes = 4096}).value();
   if (WorldRank() != 1) {
@@ -334,7 +334,7 @@ TEST_F(HangTest, FreeingSymmetricMemoryWaitsNoLonger) {
 TEST_F(HangTest, FreeingSymmetricMemoryKeepsOtherWorkGoing) {
   auto buffers = engine_->AllocateSymmetric(*engine_->world(), {.bytes = 4096}).value();
   std::thread freer;
-  // The one that frees late does so only after work to which the others' threads must attend.
+  // Rank 1 frees only after a call for which the other ranks' progress threads must be free.
   if (WorldRank() != 1) freer = std::thread([&] { buffers.clear(); });
   std::this_thread::sleep_for(kTimeout / 8);
   ASSERT_TRUE(Reduce(engine_->world()).ok());

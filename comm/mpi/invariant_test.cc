@@ -1,5 +1,5 @@
-// The promise `batch-invariant` across processes: an element's bits are those of its contributions,
-// wherever it lies and whatever is sent with it.
+// The promise `batch-invariant` across processes: an element's bits depend only on its
+// contributions, not on its position or on the other elements of the call.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -32,7 +32,7 @@ absl::Status RunCase(const InvariantCase& c, Engine& engine, Bootstrap& bootstra
                              InvariantRun::Start(c, batch, &engine, redistribute));
     MESHIFT_RETURN_IF_ERROR(run.Finish(&bits));
   }
-  // An element that was moved is on another rank.
+  // A moved element is on another rank.
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, bootstrap.Exchange(bits.Pack()));
   for (const std::string& packed : all) MESHIFT_RETURN_IF_ERROR(bits.Merge(packed));
   return absl::OkStatus();

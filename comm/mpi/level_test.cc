@@ -1,7 +1,7 @@
-// Engines without a thread of their own: below MPI_THREAD_MULTIPLE, which
-// testing/internal/mpi/level.cc has MPI give. Work goes on in waits and looks, on the
-// threads that may; others are refused, and nothing has happened. For two ranks
-// or more.
+// The MPI engine below MPI_THREAD_MULTIPLE, without a progress thread.
+// testing/internal/mpi/level.cc makes MPI provide the level in MESHIFT_MPI_LEVEL. Work advances in
+// waits and in IsDone, on the threads that may call MPI; calls on other threads fail without
+// effect. For two ranks or more.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -36,7 +36,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Too large to be begun by the caller, and of several segments.
+// Too large to run at once on the calling thread, and several segments long.
 constexpr int64_t kLarge = 4 << 20;
 
 int Level() {
@@ -52,7 +52,7 @@ void OnAnotherThread(const std::function<void()>& call) { std::thread(call).join
 
 class LevelTest : public testing::Test {
  protected:
-  void TearDown() override { Meet(); }  // before the hub goes
+  void TearDown() override { Meet(); }  // the hub ends with rank 0's bootstrap
   void Make(milliseconds timeout = std::chrono::seconds(20),
             Agreement agreement = Agreement::kOff) {
     redistribute_.reset();
@@ -62,7 +62,7 @@ class LevelTest : public testing::Test {
     redistribute_.emplace(
         Redistributor::Create(mesh_, engine_.get(), {.agreement = agreement}).value());
   }
-  // A sum of all ranks' ones.
+  // An all-reduce of ones.
   struct Sum {
     explicit Sum(int64_t count) : in(count, 1.0F), out(count, -1.0F) {}
     std::vector<float> in;
@@ -87,7 +87,7 @@ class LevelTest : public testing::Test {
     return all;
   }
 
-  // Other threads may not ask MPI.
+  // Read here, since other threads may not call MPI.
   const int rank_ = WorldRank();
   const int size_ = WorldSize();
   const DeviceMesh mesh_ = DeviceMesh::Create({{"a", size_}}).value();
@@ -109,7 +109,8 @@ TEST_F(LevelTest, IsTheOneThatIsTested) {
 TEST_F(LevelTest, RefusesBoundedWaits) {
   const absl::Status status = CreateMpiEngine({.bounded_waits = true}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(Message(status).find("bounded_waits needs a thread"), std::string::npos) << status;
+  EXPECT_NE(Message(status).find("bounded_waits needs MPI_THREAD_MULTIPLE"), std::string::npos)
+      << status;
 }
 
 TEST_F(LevelTest, RefusesOtherThreadsAndNothingHasHappened) {
@@ -123,7 +124,8 @@ TEST_F(LevelTest, RefusesOtherThreadsAndNothingHasHappened) {
   int64_t refused = 0;
   const auto expect_refused = [&](const absl::Status& status) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_NE(Message(status).find("the thread that did so may call the engine"), std::string::npos)
+    EXPECT_NE(Message(status).find("only the thread that initialized it may call the engine"),
+              std::string::npos)
         << status;
     ++refused;
   };
@@ -152,7 +154,7 @@ TEST_F(LevelTest, RefusesOtherThreadsAndNothingHasHappened) {
     expect_refused(engine_->SkipSplit(*engine_->world()));
     expect_refused(engine_->AllocateSymmetric(*engine_->world(), {.bytes = 64}).status());
     expect_refused(engine_->world()->Barrier(*stream));
-    // What calls no MPI is for all.
+    // Any thread may make calls that do not use MPI.
     EXPECT_FALSE(run.IsDone());
     EXPECT_TRUE(engine_->world()->Health().ok());
     EXPECT_TRUE(engine_->Allocate(64).ok());
@@ -167,7 +169,7 @@ TEST_F(LevelTest, RefusesOtherThreadsAndNothingHasHappened) {
   EXPECT_TRUE(IsRight(sum));
   const auto gathered = sizes->Gather(0, rank_);
   ASSERT_TRUE(gathered.ok()) << gathered.status();
-  // All take the same number of splits, and of calls.
+  // The refused calls took no split and no call number, so the ranks still agree.
   const auto group = engine_->Split(*engine_->world(), All(), 0, {});
   ASSERT_TRUE(group.ok()) << group.status();
   ASSERT_TRUE((*group)->Barrier(*stream).ok());
@@ -177,7 +179,7 @@ TEST_F(LevelTest, RefusesOtherThreadsAndNothingHasHappened) {
   EXPECT_TRUE(IsRight(again));
 }
 
-// Each rank waits for what the others have not waited for yet.
+// Each rank first waits for another run than its neighbours do.
 TEST_F(LevelTest, AWaitGoesOnWithAllWork) {
   Make();
   Redistributor other = Redistributor::Create(mesh_, engine_.get()).value();
@@ -202,8 +204,7 @@ TEST_F(LevelTest, ALookGoesOn) {
   }
 }
 
-// One makes two calls, and others make the second only once the first has
-// ended.
+// Rank 0 makes two calls; the others make the second only once the first has ended.
 TEST_F(LevelTest, AgreementGoesOnWithEarlierCalls) {
   Make(std::chrono::seconds(20), Agreement::kAlways);
   Sum sums[2] = {Sum(kLarge), Sum(kLarge)};
@@ -225,7 +226,7 @@ TEST_F(LevelTest, AgreementGoesOnWithEarlierCalls) {
 TEST_F(LevelTest, AMissingPeerEndsAWait) {
   Make(milliseconds(300));
   if (rank_ > 0) {
-    auto* const sum = new Sum(kLarge);  // for good
+    auto* const sum = new Sum(kLarge);  // leaks: MPI may still write to it
     const RunHandle run = Begin(sum).value();
     const Stopwatch stopwatch;
     const absl::Status status = run.Wait();
@@ -239,7 +240,7 @@ TEST_F(LevelTest, AMissingPeerEndsAWait) {
 TEST_F(LevelTest, AMissingPeerEndsLooks) {
   Make(milliseconds(300));
   if (rank_ > 0) {
-    auto* const sum = new Sum(kLarge);  // for good
+    auto* const sum = new Sum(kLarge);  // leaks: MPI may still write to it
     const RunHandle run = Begin(sum).value();
     const Stopwatch stopwatch;
     while (!run.IsDone() && stopwatch.Took() < std::chrono::seconds(10)) {
@@ -251,11 +252,11 @@ TEST_F(LevelTest, AMissingPeerEndsLooks) {
   Meet();
 }
 
-// Neither the engine nor the watchdog counts the time in which the program does something else: one
-// rank is later than the time-out, but not later than that behind the others' wait.
+// Neither the engine nor the watchdog counts the time in which the program does something else.
+// Rank 1 calls 4 s late; the others wait from 2.5 s on, so for less than the time-out of 2 s.
 TEST_F(LevelTest, TimeWithoutALookDoesNotCount) {
   Make(milliseconds(2000));
-  Sum sum(1);  // begun by the caller
+  Sum sum(1);  // begins on the calling thread
   if (rank_ == 1) std::this_thread::sleep_for(milliseconds(4000));
   const RunHandle run = Begin(&sum).value();
   if (rank_ != 1) std::this_thread::sleep_for(milliseconds(2500));
@@ -268,7 +269,7 @@ TEST_F(LevelTest, SymmetricMemoryIsFreedWhileOthersWait) {
   auto buffers = engine_->AllocateSymmetric(*engine_->world(), {.bytes = 4096}).value();
   Sum sum(kLarge);
   const RunHandle run = Begin(&sum).value();
-  // One frees first, and would keep the others from its part of the run.
+  // Rank 0 frees first. If it blocked there, the others would wait for its part of the run.
   if (rank_ == 0) buffers.clear();
   EXPECT_OK(run.Wait());
   buffers.clear();
@@ -299,13 +300,13 @@ TEST_F(LevelTest, WhatEndsOnAnotherThreadWaitsForTheRightOne) {
   other.join();
   EXPECT_TRUE(ended);
   EXPECT_TRUE(engine_->world()->Health().ok());
-  // An engine too may end there, and leaves its communicator.
+  // The engine may be destroyed on another thread too; its communicator leaks.
   redistribute_.reset();
   OnAnotherThread([&] { engine_ = nullptr; });
   Meet();
 }
 
-// Threads that may call, all at once, each with a redistributor of its own.
+// With MPI_THREAD_SERIALIZED, several threads at once, each with its own redistributor.
 TEST_F(LevelTest, ThreadsTakeTurns) {
   if (IsOfOneThread()) GTEST_SKIP() << "one thread may call";
   Make();
@@ -338,12 +339,12 @@ TEST_F(LevelTest, ThreadsTakeTurns) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Last: of this rank nothing goes on any more.
+// The last test: no work of this rank advances after it.
 TEST_F(LevelTest, WhatEndsOnAnotherThreadWaitsForTheTimeOutAtMost) {
   if (!IsOfOneThread()) GTEST_SKIP() << "any thread may call";
   Make(milliseconds(300));
   auto stream = engine_->CreateStream().value();
-  auto* const sum = new Sum(kLarge);  // for good
+  auto* const sum = new Sum(kLarge);  // leaks: MPI may still write to it
   ASSERT_TRUE(engine_->world()
                   ->AllReduce(sum->in.data(), sum->out.data(), kLarge, DType::kF32, {}, *stream)
                   .ok());

@@ -1,8 +1,8 @@
-"""What a library is linked with, without its headers.
+"""The linker inputs of a library, without its headers.
 
     linked(name = "linked", library = ":mpi")
 
-What depends on it is not compiled anew for another MPI.
+A target that depends on it is not recompiled when MPI changes.
 """
 
 def _linked_impl(ctx):

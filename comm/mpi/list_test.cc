@@ -1,4 +1,4 @@
-// Lists of tensors against one call each, across processes.
+// A call with a list of tensors gives the results of one call per tensor, across processes.
 #include <fmt/format.h>
 
 #include "absl/status/status.h"

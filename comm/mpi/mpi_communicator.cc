@@ -55,8 +55,8 @@ absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts
     all = SaturatingAdd(all, count);
   }
   if (all == INT64_MAX) {
-    return InvalidArgument("{}: {} blocks have {} elements or more, which is too many",
-                           group.name(), counts.size(), all);
+    return InvalidArgument("{}: {} blocks have too many elements in all: {} or more", group.name(),
+                           counts.size(), all);
   }
   if (static_cast<int>(counts.size()) == group.size()) return absl::OkStatus();
   return InvalidArgument("{}: {} counts for {} members", group.name(), counts.size(), group.size());
@@ -94,7 +94,8 @@ absl::Status MpiCommunicator::Call(Kind kind, const void* send, void* recv, int6
   absl::Status status = CheckCount(*group_, count);
   if (reduction != nullptr && status.ok()) status = CheckReduction(dtype, *reduction);
   if (root < 0 || root >= size()) {
-    status = InvalidArgument("{}: {} is no member", group_->name(), root);
+    status = InvalidArgument("{}: root {} is not a member; expected 0 to {}", group_->name(), root,
+                             size() - 1);
   }
   if (count > 0 && (recv == nullptr || (send == nullptr && kind != Kind::kBroadcast))) {
     status = InvalidArgument("{}: a buffer of {} elements is null", group_->name(), count);
@@ -112,7 +113,7 @@ absl::Status MpiCommunicator::CallV(Kind kind, const void* send, void* recv,
   for (const int64_t count : counts) all = SaturatingAdd(all, count);
   absl::Status status = CheckCounts(*group_, counts);
   if (reduction != nullptr && status.ok()) status = CheckReduction(dtype, *reduction);
-  // One side has this member's block, the other all.
+  // One buffer has this member's block, the other has all blocks.
   const bool gathers = kind == Kind::kAllGather;
   const void* const own = gathers ? send : recv;
   const void* const whole = gathers ? recv : send;

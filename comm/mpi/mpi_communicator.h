@@ -1,4 +1,5 @@
-// A group as a Communicator: checks a call, and puts it on a stream.
+// The MPI engine's Communicator and Stream: a call is checked, and queued as a task of the stream.
+// comm/mpi/operation.h has the algorithms.
 //
 //   MpiCommunicator communicator(progress, group);
 //   MpiStream stream(progress);
@@ -27,7 +28,7 @@
 
 namespace meshift {
 
-// Destroying it waits for its work; where that has no end, it stays.
+// The destructor waits for the work; work that the engine gave up keeps its stream state alive.
 class MpiStream final : public Stream {
  public:
   explicit MpiStream(std::shared_ptr<Progress> progress)
@@ -52,13 +53,15 @@ class MpiStream final : public Stream {
   const std::shared_ptr<StreamState> state_;
 };
 
-// INVALID_ARGUMENT where it is another engine's; or as Progress::MayCall().
+// INVALID_ARGUMENT for a stream of another engine; else the error of Progress::MayCall().
 ABSL_ATTRIBUTE_HOT absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress);
 
-// Ends the group; the stream carries the error too, so that what follows is not run. Returns it.
+// Ends the group with `status` and puts the error on the stream, which then skips its later work.
+// Returns the group's first error.
 absl::Status RefuseCall(const absl::Status& status, MpiGroup& group, MpiStream& stream);
 
-// INVALID_ARGUMENT, which names the group: a count, members' blocks, the peers of a kSendRecv.
+// Check a count, the members' block sizes, and the peers of a kSendRecv. INVALID_ARGUMENT names the
+// group.
 absl::Status CheckCount(const MpiGroup& group, int64_t count);
 absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts);
 absl::Status CheckPeers(const MpiGroup& group, absl::Span<const PeerMessage> sends,
@@ -100,17 +103,17 @@ class MpiCommunicator final : public Communicator {
   MpiGroup& group() { return *group_; }
   const std::shared_ptr<MpiGroup>& shared_group() const { return group_; }
   const Progress* progress() const { return progress_.get(); }
-  // How many Split calls were made; the number of the next.
+  // Returns the number of earlier Split calls, and counts one more.
   int64_t TakeSplit() { return next_split_++; }
 
  private:
   absl::Status Call(MpiCall::Kind kind, const void* send, void* recv, int64_t count, DType dtype,
                     Stream& stream, const Reduction* reduction = nullptr, int root = 0);
-  // A reduce_scatter or all_gather of blocks of any sizes.
+  // A reduce_scatter or all_gather with one block size per member.
   absl::Status CallV(MpiCall::Kind kind, const void* send, void* recv,
                      absl::Span<const int64_t> counts, DType dtype, Stream& stream,
                      const Reduction* reduction = nullptr);
-  // A task of the group's next call; its buffers and counts are still to be set.
+  // A task for the group's next call; the caller sets its buffers and counts.
   std::unique_ptr<MpiTask> NewCall(MpiCall::Kind kind, DType dtype, MpiStream& stream);
   absl::Status Put(MpiCall::Kind kind, const void* send, void* recv, int64_t count,
                    absl::Span<const int64_t> counts, DType dtype, const Reduction* reduction,

@@ -46,6 +46,15 @@ std::string GroupName(int64_t number, absl::Span<const int64_t> ranks) {
   return fmt::format("group {} {{{}}}", number, fmt::join(ranks, ","));
 }
 
+// The first line of it. Any thread may ask, at any time.
+std::string MpiLibraryVersion() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text = {};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "MPI";
+  const std::string all(text.data(), static_cast<size_t>(length));
+  return all.substr(0, all.find('\n'));
+}
+
 class HostBuffer final : public Buffer {
  public:
   HostBuffer(HostMemory data, int64_t size_bytes, std::shared_ptr<const Progress> progress)
@@ -62,7 +71,7 @@ class HostBuffer final : public Buffer {
   const std::shared_ptr<const Progress> progress_;
 };
 
-// The tags of groups: pairs (k, j), each below `per_level`; two tags per pair (comm/mpi/group.h).
+// Maps a pair (k, j), each less than `per_level`, to two MPI tags (comm/mpi/group.h).
 class Tags {
  public:
   explicit Tags(int64_t upper_bound) {
@@ -78,7 +87,7 @@ class Tags {
   int64_t per_level_ = 1;
 };
 
-// The engine's own duplicate of a communicator.
+// The engine's private duplicate of the program's communicator.
 struct OwnComm {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
@@ -112,13 +121,15 @@ class MpiEngine final : public Engine {
                                               progress_->watch()));
   }
   ~MpiEngine() override {
-    // Freeing waits for messages that a failed group may have left, and takes a thread that may.
+    // MPI_Comm_free waits for pending messages, which a failed group may have, and needs a thread
+    // that may call MPI. Otherwise the communicator leaks.
     if (failed_ || !world_->Health().ok() || !progress_->MayCall().ok()) return;
     const auto free = [comm = comm_]() mutable { return MPI_Comm_free(&comm), true; };
     progress_->Do(world_->ToString(), free).IgnoreError();
   }
 
   const std::string& name() const override { return name_; }
+  std::string Library() const override { return MpiLibraryVersion(); }
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_->size(); }
   Communicator* world() override { return world_.get(); }
@@ -128,7 +139,7 @@ class MpiEngine final : public Engine {
     return progress_->timeouts().Set(timeouts);
   }
   Timeouts timeouts() const override { return progress_->timeouts().Get(); }
-  // Ten microseconds or so at what processes of one host copy.
+  // About 10 us at the rate at which processes of one host copy.
   std::optional<int64_t> CoalesceBytes() const override { return int64_t{16} << 10; }
 
   absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
@@ -209,7 +220,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> MpiEngine::Split(Communicator& par
   const std::string name = GroupName(group, ranks);
   if (ranks.size() < 2) return InvalidArgument("{} has fewer than two ranks", name);
   if (group < 0) return InvalidArgument("group number {} is negative", group);
-  // Strictly ascending, so that includes() sees what is not in the parent, and duplicates.
+  // std::includes needs sorted ranks; strict order also excludes duplicates.
   if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
     return InvalidArgument("the ranks of {} do not ascend", name);
   }
@@ -222,10 +233,10 @@ absl::StatusOr<std::shared_ptr<Communicator>> MpiEngine::Split(Communicator& par
   }
   MESHIFT_RETURN_IF_ERROR(from.Health());
   if (!tags_.IsParent(from.tag())) {
-    return Unimplemented("{} is split from {}, which is split from a part of the world itself",
+    return Unimplemented("{} is split from {}, which was split from a part of the world already",
                          name, from.name());
   }
-  // 0 is the parent's own.
+  // Number 0 is the parent itself.
   const int64_t number = mpi->TakeSplit() + 1;
   if (number >= tags_.per_level()) {
     return absl::ResourceExhaustedError(
@@ -248,7 +259,8 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> MpiEngine::Allocat
     Communicator& communicator, const SymmetricRequest& request) {
   MESHIFT_ASSIGN_OR_RETURN(MpiCommunicator * mpi, AsOwn(communicator));
   MESHIFT_RETURN_IF_ERROR(CheckRequest(request));
-  // MPI waits for all members without end, so they meet by messages first.
+  // MPI_Win_allocate_shared has no time-out. So members first exchange their requests, which has
+  // one, and compare them.
   const MpiGroup& group = mpi->group();
   using Asked = std::array<int64_t, 3>;
   const Asked mine = {request.first, request.count, request.bytes};
@@ -282,7 +294,7 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> MpiEngine::Allocat
 absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
     const std::shared_ptr<MpiGroup>& group, const SymmetricRequest& request) {
   using Made = absl::StatusOr<std::unique_ptr<SymmetricWindow>>;
-  const auto made = std::make_shared<Made>(absl::UnknownError("MPI is still at it"));
+  const auto made = std::make_shared<Made>(absl::UnknownError("MPI has not returned"));
   const std::string what = fmt::format("{}: symmetric memory", group->name());
   MESHIFT_RETURN_IF_ERROR(Note(progress_->Do(what, [made, group, request] {
     *made = SymmetricWindow::Create(group, request);
@@ -290,7 +302,8 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
   })));
   MESHIFT_RETURN_IF_ERROR(made->status());
   if (progress_->is_free()) return std::shared_ptr<SymmetricWindow>(*std::move(*made));
-  // MPI frees it once all members do, and would keep the thread from other work meanwhile.
+  // MPI_Win_free blocks until all members call it. So the one thread that calls MPI frees the
+  // window only once all members have said that they will.
   const auto free = [what, progress = progress_](SymmetricWindow* window) {
     if (window->group()->ended()) {
       delete window;
@@ -366,7 +379,7 @@ absl::StatusOr<std::unique_ptr<Executable>> MpiEngine::Prepare(
     const Program& program, absl::Span<Communicator* const> communicators) {
   MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> others,
                            Engine::Prepare(program, communicators));
-  // Of several tensors there are more addresses than those of three buffers.
+  // MpiBases holds the addresses of one tensor's buffers.
   if (program.num_tensors > 1) return others;
   std::vector<std::shared_ptr<MpiGroup>> groups(communicators.size());
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -449,9 +462,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
   MESHIFT_ASSIGN_OR_RETURN(const MpiThreads threads, MpiThreads::Query());
   if (options.bounded_waits && !threads.any()) {
     return FailedPrecondition(
-        "bounded_waits needs a thread of the engine's own that calls MPI, which was initialized "
-        "for "
-        "{}; MPI_THREAD_MULTIPLE allows it",
+        "bounded_waits needs MPI_THREAD_MULTIPLE, since a thread of the engine calls MPI; MPI was "
+        "initialized for {}",
         threads.level());
   }
   const MPI_Comm given =
@@ -464,7 +476,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
     return true;
   }));
   MESHIFT_RETURN_IF_ERROR(own->status());
-  int64_t upper_bound = 32767;  // which MPI promises
+  int64_t upper_bound = 32767;  // MPI's guaranteed minimum of MPI_TAG_UB
   void* attribute = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &attribute, &found);

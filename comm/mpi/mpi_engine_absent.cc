@@ -1,4 +1,4 @@
-// What stands for mpi_engine.cc in a build without MPI.
+// Replaces mpi_engine.cc in a build without MPI: CreateMpiEngine returns UNIMPLEMENTED.
 #include <mpi_absence.h>
 
 #include "base/status.h"

@@ -1,3 +1,4 @@
+// MpiJob: MPI, the control channel and the engine of one rank, made and destroyed in order.
 #include <memory>
 #include <utility>
 
@@ -20,7 +21,7 @@ absl::StatusOr<std::unique_ptr<MpiJob>> MpiJob::Start(const MpiEngineOptions& op
 }
 
 MpiJob::~MpiJob() {
-  // A rank that still works may need the hub, which ends with rank 0's bootstrap.
+  // Waits for all ranks: they may still need the hub, which ends with rank 0's bootstrap.
   if (engine_ != nullptr && bootstrap_ != nullptr) bootstrap_->Exchange("").status().IgnoreError();
 }
 

@@ -1,3 +1,4 @@
+// MpiSession initialises and finalises MPI. MpiBootstrap finds the job's hub over MPI.
 #include <mpi.h>
 
 #include <cstdlib>
@@ -13,7 +14,7 @@
 namespace meshift {
 namespace {
 
-constexpr char kFailed[] = "!";  // before a reason; an address begins with digits
+constexpr char kFailed[] = "!";  // prefix of an error text; an address begins with a digit
 
 }  // namespace
 
@@ -21,12 +22,12 @@ absl::StatusOr<MpiSession> MpiSession::Start() {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized != 0) return MpiSession(false);
-  int level = MPI_THREAD_SINGLE;  // the engine asks what it has become
+  int level = MPI_THREAD_SINGLE;  // unused: the engine queries the level that MPI provides
   MESHIFT_RETURN_IF_ERROR(
       MpiError(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread"));
 #ifdef MPICH_VERSION
-  // It asks this communicator's handler about messages of all others (4.0.2: MPI_Test,
-  // MPI_Testall).
+  // MPICH 4.0.2 calls this communicator's error handler for messages of all other communicators
+  // (MPI_Test, MPI_Testall).
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 #endif
   return MpiSession(true);
@@ -79,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(Bootstrap::Timeout timeo
   MESHIFT_RETURN_IF_ERROR(
       MpiError(MPI_Bcast(address.data(), length, MPI_CHAR, 0, comm), "MPI_Bcast"));
   if (rank == 0) return bootstrap;
-  // What stopped rank 0 is in the place of the address.
+  // Rank 0 sends its error in place of the address.
   if (address.substr(0, 1) == kFailed) {
     return absl::UnavailableError("rank 0 could not open the hub of the job: " + address.substr(1));
   }

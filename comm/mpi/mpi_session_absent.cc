@@ -1,4 +1,4 @@
-// What stands for mpi_session.cc in a build without MPI.
+// Replaces mpi_session.cc in a build without MPI: everything returns UNIMPLEMENTED.
 #include <mpi_absence.h>
 
 #include <cstdlib>

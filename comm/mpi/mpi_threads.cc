@@ -10,7 +10,7 @@ absl::StatusOr<MpiThreads> MpiThreads::Query() {
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
   if (initialized == 0 || finalized != 0) {
-    return FailedPrecondition("MPI is {}; MPI_Init or MPI_Init_thread comes first",
+    return FailedPrecondition("MPI is {}; call MPI_Init or MPI_Init_thread first",
                               finalized != 0 ? "finalized" : "not initialized");
   }
   int level = MPI_THREAD_SINGLE;
@@ -30,8 +30,7 @@ const char* MpiThreads::level() const {
 
 absl::Status MpiThreads::Refusal() const {
   return FailedPrecondition(
-      "MPI was initialized for {}: the thread that did so may call the engine, and this is another "
-      "one",
+      "MPI was initialized for {}: only the thread that initialized it may call the engine",
       level());
 }
 

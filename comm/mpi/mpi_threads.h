@@ -1,8 +1,8 @@
-// Which threads may call MPI: what the program has initialised it for.
+// Which threads may call MPI, by the thread level for which the program initialised it.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const MpiThreads threads, MpiThreads::Query());
 //   if (!threads.any()) ...                          // below MPI_THREAD_MULTIPLE
-//   MESHIFT_RETURN_IF_ERROR(threads.Check());        // of the calling thread
+//   MESHIFT_RETURN_IF_ERROR(threads.Check());        // may this thread call MPI?
 #ifndef MESHIFT_COMM_MPI_MPI_THREADS_H_
 #define MESHIFT_COMM_MPI_MPI_THREADS_H_
 
@@ -19,17 +19,17 @@ namespace meshift {
 
 class MpiThreads {
  public:
-  // Of this process. FAILED_PRECONDITION where MPI is not initialised, or is finalised, or this
-  // thread may not call it.
+  // The level of this process. FAILED_PRECONDITION if MPI is not initialised, or is finalised, or
+  // the calling thread may not call it.
   static absl::StatusOr<MpiThreads> Query();
 
-  // Any thread, at any time.
+  // Any thread may call, at any time (MPI_THREAD_MULTIPLE).
   bool any() const { return level_ == MPI_THREAD_MULTIPLE; }
-  // Any thread, one at a time.
+  // Any thread may call, one at a time (MPI_THREAD_SERIALIZED).
   bool in_turn() const { return level_ == MPI_THREAD_SERIALIZED; }
   const char* level() const;  // "MPI_THREAD_FUNNELED"
-  // FAILED_PRECONDITION, with the level and the rule, where the calling thread may not. Calls no
-  // MPI.
+  // FAILED_PRECONDITION, with the level and the rule, if the calling thread may not call MPI. Makes
+  // no MPI call itself.
   absl::Status Check() const {
     if (any() || in_turn() || std::this_thread::get_id() == main_) return absl::OkStatus();
     return Refusal();
@@ -40,11 +40,11 @@ class MpiThreads {
   absl::Status Refusal() const;
 
   int level_;
-  std::thread::id main_ = std::this_thread::get_id();  // that asks; below them: MPI's main thread
+  // The thread that called Query(). Below MPI_THREAD_SERIALIZED this is MPI's main thread.
+  std::thread::id main_ = std::this_thread::get_id();
 };
 
-// Holds the lock without which a thread may not call MPI, where there is one, for the length of a
-// scope.
+// Holds the lock that serialises calls of MPI for the length of a scope. Null: no lock is needed.
 class MpiTurn {
  public:
   explicit MpiTurn(Mutex* mutex) {

@@ -25,7 +25,7 @@ void MpiCall::SetBlocks(absl::Span<const int64_t> counts) {
 }
 
 int64_t MpiCall::MessageBytes(int members) const {
-  if (window != nullptr) return 0;  // to begin it is to raise a flag
+  if (window != nullptr) return 0;  // beginning it only sets a flag
   if (kind != Kind::kSendRecv) {
     if (!begins.empty()) return 2 * Bytes(dtype, count);
     return 2 * Bytes(dtype, count) * (members - 1);
@@ -74,8 +74,8 @@ void Operation::Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes) {
   status_ = Begin();
 }
 
-// Sends come before receives: where a peer's message is there, MPI may copy all of it in the call
-// that posts its receive, and the peers would wait as long for ours.
+// Sends are posted before receives. If a peer's message has arrived, MPI may copy all of it in the
+// call that posts the receive; our sends must not wait for that copy.
 absl::Status Operation::Begin() {
   const int n = group_->size();
   const int me = group_->member();
@@ -108,7 +108,7 @@ absl::Status Operation::Begin() {
     case Kind::kBroadcast: {
       const int from_root = (me - call_.root + n) % n;
       if (from_root == 0) return absl::OkStatus();
-      const int parent = (from_root & (from_root - 1)) + call_.root;  // without its lowest bit
+      const int parent = (from_root & (from_root - 1)) + call_.root;  // lowest bit cleared
       return requests_.Receive(call_.recv, bytes, group_->rank_of(parent % n), tag);
     }
     case Kind::kBarrier:
@@ -121,19 +121,19 @@ void Operation::CopyBytes(const char* from, char* to, int64_t bytes) const {
   if (from != to) CopyRun(from, to, bytes, bytes >= StreamBytes(cache_bytes_));
 }
 
-// Where an all-gather has no room in the cache, peers read the copy of a large own block, which is
-// made first: of what this member has just read the latest part lies in its own caches, and out of
-// these other cores get it more slowly than from memory.
+// An all-gather that does not fit in the shared cache copies a large own block first, and peers
+// read the copy. The part of the source that this member read last is in its private caches, from
+// which other cores read more slowly than from memory.
 bool Operation::CopiesOwnFirst() const {
   if (call_.kind != Kind::kAllGather) return false;
   if (BlockBytes(group_->member()).count < StreamBytes(cache_bytes_)) return false;
   const int64_t n = group_->size();
   const int64_t bytes = Bytes(call_.dtype, call_.count);
   const int64_t gathered = call_.begins.empty() ? SaturatingMul(n, bytes) : bytes;
-  return SaturatingMul(n + 1, gathered) > cache_bytes_;  // sources, and n targets
+  return SaturatingMul(n + 1, gathered) > cache_bytes_;  // n sources and n targets
 }
 
-// Sends come first here too.
+// Sends first, as in Begin().
 absl::Status Operation::PostBlocks() {
   const int n = group_->size();
   const int me = group_->member();
@@ -192,7 +192,7 @@ void Operation::TakeArrived(int64_t copied_bytes) {
 absl::Status Operation::GoBlocks(int64_t max_work, bool* done) {
   const Range own = BlockBytes(group_->member());
   if (!copied_own_ && own.count <= max_work) {
-    // While the messages are on their way, but those that are there.
+    // Receive the arrived messages first; the others travel during the copy.
     TakeArrived(own.count);
     MESHIFT_RETURN_IF_ERROR(status_);
     CopyBytes(call_.send + (call_.kind == Kind::kAllGather ? 0 : own.first), call_.recv + own.first,
@@ -213,7 +213,7 @@ absl::Status Operation::GoBroadcast(bool* done) {
   const int n = group_->size();
   const int from_root = (group_->member() - call_.root + n) % n;
   const int64_t bytes = Bytes(call_.dtype, call_.count);
-  // A member's children have one more bit, below its lowest.
+  // Binomial tree: a member's children have one more bit set, below its lowest.
   int top = 1;
   while (top < n) top *= 2;
   const int lowest = from_root == 0 ? top : from_root & -from_root;
@@ -226,7 +226,8 @@ absl::Status Operation::GoBroadcast(bool* done) {
   return requests_.Test(done);
 }
 
-// In round k every member tells the one 2^k above it, and hears from the one 2^k below.
+// Dissemination barrier: in round k every member signals the one 2^k above it and waits for the
+// one 2^k below.
 absl::Status Operation::GoBarrier(bool* done) {
   const int n = group_->size();
   for (;;) {

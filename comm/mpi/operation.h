@@ -1,20 +1,21 @@
-// The collectives, made of messages that never block: each is a small machine that goes on whenever
-// messages have arrived, so that it can be left, timed out and ended at any point.
+// The collectives of the MPI engine, as state machines over non-blocking point-to-point messages.
+// A step returns when it would have to wait, so a collective can time out or be cancelled between
+// any two steps.
 //
-//   operation.Start(call, &group, &pool);
+//   operation.call() = call;
+//   operation.Start(&group, &pool, cache_bytes);
 //   while (operation.Step() == Operation::State::kPending) { ... }
 //   return operation.status();
 //
-// Calls on symmetric memory send nothing: members meet by flags in it, once when their blocks are
-// ready and once when they have taken what they need from the others' blocks themselves.
+// Calls on symmetric memory send no messages. Members synchronise by flags in it: once when their
+// blocks are ready, and once when they have read the peers' blocks.
 //
-// Reductions are not MPI's: every member gets its block of all members' contributions, reduces them
-// in ascending order of ranks by comm/kernels/reduce.h (16- and 8-bit floats in f32, rounded once;
-// NaN, -0 and avg as that says), and an all-reduce then spreads the blocks. So an element is
-// computed by one member and copied: one all-reduce leaves equal bits on all members, and they are
-// those of the local engine. Large ones go in segments that stay in the cache, which also is what
-// makes them faster than Open MPI's (docs/benchmarks.md). Small all-reduces send everything to
-// everybody, and all members compute the same.
+// MPI's own reductions are not used. Each member receives all contributions to its block and
+// reduces them in ascending order of ranks with comm/kernels/reduce.h (which defines rounding, NaN,
+// -0 and avg); an all-reduce then sends the results to all members. One member computes each
+// element, so all members get equal bits, and they are those of the local engine. Large reductions
+// run in segments that fit the cache, which makes them faster than Open MPI's (docs/benchmarks.md).
+// In a small all-reduce every member sends its tensor to all others, and all compute the result.
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
 
@@ -37,7 +38,7 @@
 
 namespace meshift {
 
-// What a member asks for. Buffers as in meshift/communicator.h.
+// The arguments of one collective on one member. Buffers as in meshift/communicator.h.
 struct MpiCall {
   using Kind = CollectiveKind;
   Kind kind = Kind::kBarrier;
@@ -45,16 +46,16 @@ struct MpiCall {
   int root = 0;  // kBroadcast
   const char* send = nullptr;
   char* recv = nullptr;
-  int64_t count = 0;  // as the communicator's call; with `begins`: of all blocks
-  // Of blocks of any sizes (kReduceScatter, kAllGather): where each begins and the last one ends,
-  // in elements. Else empty.
+  int64_t count = 0;  // elements, as in the communicator's call; with `begins`: of all blocks
+  // For kReduceScatter and kAllGather with given block sizes: the begin of each member's block and
+  // the end of the last, in elements. Else empty.
   std::vector<int64_t> begins;
   Reduction reduction;
   std::vector<PeerMessage> sends;  // kSendRecv
   std::vector<PeerMessage> recvs;
-  // Of a symmetric all-gather or reduce-scatter, with `begins`: `send` is buffer number `buffer` of
-  // the window, `offset` bytes behind its beginning; what members compare; the call's number in the
-  // group, from 1 on.
+  // For a symmetric all-gather or reduce-scatter, which has `begins` too: `send` is at `offset`
+  // bytes in buffer number `buffer` of the window. `mark` has the arguments that members compare
+  // (SymmetricFlags::call). `number` is the call's number in the group, from 1 on.
   std::shared_ptr<const SymmetricWindow> window;
   int64_t buffer = 0;
   int64_t offset = 0;
@@ -62,42 +63,43 @@ struct MpiCall {
   int64_t number = 0;
   // Sets `count` and `begins`: one block per member.
   void SetBlocks(absl::Span<const int64_t> counts);
-  // What a member of so many sends and receives, roughly.
+  // The bytes that one of `members` members sends and receives; approximate.
   int64_t MessageBytes(int members) const;
   std::string ToString() const;  // "all_reduce of 8 f32"
 };
 
-// For one thread at a time. Reusable; keeps its memory.
+// One collective at a time; reusable, and keeps its memory. Not thread-safe.
 class Operation {
  public:
   enum class State : uint8_t { kPending, kDone, kFailed };
 
-  // To be filled in before Start.
+  // The caller fills this in before Start.
   MpiCall& call() { return call_; }
   const MpiCall& call() const { return call_; }
-  // `group` and `pool` must outlive the operation. `cache_bytes`: of the cache that ranks of a host
-  // share; 0: not known.
+  // `group` and `pool` must outlive the operation. `cache_bytes` is the size of the cache that the
+  // ranks of a host share; 0 if unknown.
   void Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes);
   bool started() const { return group_ != nullptr; }
-  // Whether it is nothing but messages that it waits for. REQUIRES: started().
+  // Whether messages are pending. REQUIRES: started().
   bool IsOnItsWay() const { return status_.ok() && !requests_.empty(); }
-  // Before this member copies `copied_bytes`: takes what peers have sent so far, which they wait
-  // for, so that it waits for none of them behind the copy. Not where that is large: what lies in
-  // the caches counts for more then. A failure is the next Step's. REQUIRES: started().
+  // To be called before this member copies `copied_bytes`: receives the messages that have arrived,
+  // so that their senders need not wait for the copy. Does nothing before a large copy, where
+  // keeping the caches warm saves more time. The next Step returns an error. REQUIRES: started().
   void TakeArrived(int64_t copied_bytes);
-  // Goes on as far as it can without copying or reducing pieces of more than `max_work` bytes.
+  // Advances as far as possible without waiting. Leaves copies and reductions of pieces of more
+  // than `max_work` bytes to a later call.
   State Step(int64_t max_work = INT64_MAX);
-  const absl::Status& status() const { return status_; }  // of kFailed
-  // Grows whenever a step got on.
+  const absl::Status& status() const { return status_; }  // the error after kFailed
+  // A progress counter: grows with each step that advanced.
   int64_t moves() const { return moves_; }
-  // Ends it: nothing is received any more. What has begun may still touch buffers.
+  // Ends the operation and cancels its receives. Messages that have begun may still access buffers.
   void Cancel();
-  // "rank 2", "ranks 2 and 5": whose messages are missing; "" where nothing is.
+  // The ranks whose messages or flags are missing: "rank 2", "ranks 2, 5"; "" if there are none.
   std::string MissingText();
 
  private:
   static constexpr int kSlots = 2;
-  // A segment of a large reduction: its contributions come in, then its results.
+  // One segment of a large reduction in flight: receives contributions, then results.
   struct Slot {
     Requests in;
     Requests out;
@@ -108,7 +110,7 @@ class Operation {
   absl::Status Go(int64_t max_work, bool* done);
   absl::Status BeginReduction(int64_t total);
   void CopyBytes(const char* from, char* to, int64_t bytes) const;
-  bool CopiesOwnFirst() const;  // before anything is posted
+  bool CopiesOwnFirst() const;  // copy the own block before posting any message
   absl::Status PostBlocks();
   absl::Status GoAllAtOnce(bool* done);
   absl::Status GoBlocks(int64_t max_work, bool* done);
@@ -128,9 +130,9 @@ class Operation {
   };
   Range RangeOf(int member, int64_t segment) const;
   int64_t BlockBegin(int member) const;
-  // Of a kAllGather or kAllToAll, in bytes.
+  // The block of `member` in a kAllGather or kAllToAll, in bytes.
   Range BlockBytes(int member) const;
-  // The members but this one, nearest above first (`sends`) or nearest below.
+  // The member `distance` above this one (`sends`) or below it, modulo the group's size.
   int Peer(int distance, bool sends) const;
   void Finish();
 
@@ -147,16 +149,17 @@ class Operation {
   ReduceSpec spec_;
   std::vector<const void*> inputs_;
   bool at_once_ = false;      // a small all-reduce
-  bool copied_own_ = false;   // of an all-gather or all-to-all: this member's own block
+  bool copied_own_ = false;   // all-gather, all-to-all: this member's own block is copied
   int64_t element_ = 0;       // bytes
-  int64_t total_ = 0;         // elements of the tensor that is reduced
+  int64_t total_ = 0;         // elements of the reduced tensor
   int64_t segment_ = 0;       // elements of a segment
   int64_t num_segments_ = 0;  // of the largest block
-  int64_t posted_ = 0;        // segments whose contributions are on their way
+  int64_t posted_ = 0;        // segments whose messages are posted
   int64_t reduced_ = 0;
   int64_t ended_ = 0;
-  // Of a barrier; of a broadcast: 1 where the children are served; of a symmetric call: members who
-  // have arrived, and then, behind all, who are done.
+  // Barrier: the round. Broadcast: 1 once the messages to the children are posted. Symmetric call:
+  // with n members, r < n while member r has yet to arrive, n before this member's own work, and
+  // n + 1 + r while member r has yet to finish.
   int round_ = 0;
 };
 

@@ -1,4 +1,5 @@
-// Of operations: all-reduce and reduce-scatter, all at once or in segments.
+// The reductions of class Operation: all-reduce and reduce-scatter, in segments, or at once for a
+// small all-reduce.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,13 +17,13 @@ namespace {
 
 using Kind = MpiCall::Kind;
 
-// What arrives at a member of a small all-reduce, at most: beyond it blocks are cheaper. Measured
-// with Open MPI 4.1.4 over shared memory, where messages of up to 4 KiB go without a handshake.
+// The most bytes that a member receives in a small all-reduce; above it, blocks are cheaper.
+// Measured with Open MPI 4.1.4 over shared memory, where messages of up to 4 KiB need no handshake.
 constexpr int64_t kAtOnceBytes = 4 << 10;
-// A segment of a peer's contribution. Of 32 KiB to 2 MiB 512 KiB was the fastest for an all-reduce
-// of 1 MiB on 2 ranks (93 us; 114 with 256 KiB, 143 with 64 KiB: each segment is a handshake and a
-// system call more), and among the fastest for 64 MiB; all segments on the way together stay below
-// kMaxScratch.
+// The size of a segment. 512 KiB was the fastest from 32 KiB to 2 MiB for an all-reduce of 1 MiB on
+// 2 ranks (93 us; 256 KiB: 114, 64 KiB: 143), and among the fastest for 64 MiB: each segment costs
+// a handshake and a system call. With many members a segment is smaller, down to kMinSegmentBytes,
+// so that the segments in flight take at most kMaxScratch.
 constexpr int64_t kSegmentBytes = 512 << 10;
 constexpr int64_t kMinSegmentBytes = 16 << 10;
 constexpr int64_t kMaxScratch = 8 << 20;
@@ -31,7 +32,8 @@ constexpr int64_t kMaxScratch = 8 << 20;
 
 int64_t Operation::BlockBegin(int member) const {
   if (call_.kind == Kind::kReduceScatter && !call_.begins.empty()) return call_.begins[member];
-  // Blocks of a plain reduce-scatter are equal; those of an all-reduce as equal as may be.
+  // The blocks of a plain reduce-scatter are equal; those of an all-reduce differ by at most one
+  // element.
   const int64_t n = group_->size();
   return total_ / n * member + std::min<int64_t>(member, total_ % n);
 }
@@ -131,7 +133,7 @@ absl::Status Operation::ReduceSegment(int64_t segment) {
     Reduce(spec_, inputs_, 0, own.count, out);
   }
   if (!spreads) return absl::OkStatus();
-  // A second tag: a peer may be a segment ahead.
+  // A second tag, since a peer may already send contributions to the next segment.
   const int tag = group_->tag() + 1;
   for (int d = 1; d < n; ++d) {
     MESHIFT_RETURN_IF_ERROR(

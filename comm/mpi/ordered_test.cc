@@ -1,4 +1,4 @@
-// Promises about bits across processes: those of a plain loop.
+// The promise `ordered` across processes: sums have the bits of a plain loop.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -22,7 +22,7 @@ absl::Status Run() {
   const int64_t more = engine->world_size() <= 8 ? 100 : 10;
   MESHIFT_RETURN_IF_ERROR(
       CheckOrdered(engine.get(), {.cases = more / 2, .seed = seed + 500, .blocks = true}));
-  // Its own reductions are in ascending order of ranks, which on these meshes is that of
+  // The engine reduces in ascending order of ranks; on these meshes that is the order of
   // coordinates.
   return CheckOrdered(engine.get(),
                       {.cases = more, .seed = seed, .promise = Reproducibility::kBatchInvariant});

@@ -16,29 +16,29 @@ namespace {
 
 constexpr int64_t kUs = 1000;
 constexpr int64_t kMs = 1000 * kUs;
-// How often a waiting thread polls before it offers its core to others, and how long before it
-// sleeps between polls.
+// A waiting thread polls this often before it yields its core, and sleeps between polls after
+// kSpinNs without progress.
 constexpr int kPollsBeforeYield = 64;
 constexpr int64_t kSpinNs = 100 * kMs;
 constexpr std::chrono::microseconds kNap(50);
-// How often a waiting thread looks at the clock, in polls.
+// Polls between two reads of the clock.
 constexpr int kPollsPerLook = 16;
-// How often the engine's thread looks whether work lies there, while it has found some lately and
-// while it has not, and when it gives up looking.
+// The progress thread looks for work once per tick: kBusyTick after it has found some, up to
+// kIdleTick otherwise. After kSleepAfterNs without work it sleeps until it is woken.
 constexpr std::chrono::nanoseconds kBusyTick = std::chrono::microseconds(100);
 constexpr std::chrono::nanoseconds kIdleTick = std::chrono::milliseconds(1);
 constexpr int64_t kSleepAfterNs = 1000 * kMs;
-constexpr int64_t kPatienceNs = 1000 * kMs;
-// Where waits are bounded: so much longer than the time-out one call of MPI may take, since it
-// copies whole messages; and how long the thread looks for work before it sleeps.
+constexpr int64_t kPatienceNs = 1000 * kMs;  // see PatienceNs()
+// With bounded waits: one call of MPI may take kGraceNs longer than the time-out, since it copies
+// whole messages. After kAwakeNs without work the progress thread sleeps.
 constexpr int64_t kGraceNs = 250 * kMs;
 constexpr int64_t kAwakeNs = 200 * kUs;
-// How long those that wait for it look before they sleep, and how often they look at the clock
-// then.
+// A thread that waits for the progress thread polls for kLookNs, then sleeps and checks the
+// watchdog every kLookTick.
 constexpr int64_t kLookNs = 50 * kUs;
 constexpr std::chrono::milliseconds kLookTick(10);
 
-// Where nothing has moved for so long.
+// Yields or sleeps, after `still_ns` without progress.
 void Rest(int64_t still_ns) {
   if (still_ns < kSpinNs) {
     sched_yield();
@@ -55,7 +55,7 @@ std::shared_ptr<Progress> Progress::Create(const Timeouts& timeouts, const MpiTh
                                      [](Progress* p) {
                                        if (p->Stop()) delete p;
                                      });
-  if (!progress->has_thread_) progress->asleep_.store(false);  // nobody is to be woken
+  if (!progress->has_thread_) progress->asleep_.store(false);  // no thread to wake
   if (bounded_waits) progress->Nudge();
   return progress;
 }
@@ -116,8 +116,8 @@ void Progress::Nudge() {
   }
 }
 
-// What has stood still for its time-out fails once somebody has waited so long for it: a process
-// that was stopped finds its messages first.
+// How long a thread waits before it checks time-outs. So a process that was stopped (SIGSTOP) for
+// longer than the time-out first receives the messages that have arrived meanwhile.
 int64_t Progress::PatienceNs() const {
   return std::min({timeouts_.running_ns(), timeouts_.setup_ns(), kPatienceNs});
 }
@@ -152,7 +152,7 @@ bool Progress::AdvanceAll(const Effort& effort, uint64_t* generation, Streams* s
 }
 
 int64_t Progress::NoteAttended(int64_t now_ns) {
-  if (has_thread_) return 0;  // work goes on by itself: all time counts
+  if (has_thread_) return 0;  // the progress thread advances work, so all time counts
   if (now_ns - attended_ns_.load() > LongBreakNs()) attended_since_ns_.store(now_ns);
   attended_ns_.store(now_ns);
   return attended_since_ns_.load();
@@ -182,8 +182,8 @@ absl::Status Progress::AwaitMain(Done done) {
     if (NowNs() - begin_ns > timeout_ns) {
       const MutexLock lock(mutex_);
       error_ = absl::DeadlineExceededError(fmt::format(
-          "a thread that may not call MPI ({}) has ended something, and for {} ms the one that may "
-          "has not gone on with its work",
+          "a thread that may not call MPI ({}) waits for work, and the thread that may has not "
+          "advanced it for {} ms",
           threads_.level(), timeout_ns / kMs));
       given_up_.store(true, std::memory_order_release);
       return error_;
@@ -199,12 +199,12 @@ void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
   Effort effort;
   uint64_t generation = 0;
   Streams streams;
-  int64_t begin_ns = 0;  // of the wait
-  int64_t still_ns = 0;  // since when nothing moves
+  int64_t begin_ns = 0;  // begin of the wait
+  int64_t still_ns = 0;  // time of the last progress
   for (int polls = 0; !done();) {
     bool moved = first != nullptr && first->Advance(effort);
     if (done()) break;
-    // What is before it may be another stream's.
+    // `first` may wait for an event of another stream.
     if (!moved && polls >= 2) moved = AdvanceAll(effort, &generation, &streams);
     if (moved) {
       polls = 0;
@@ -255,7 +255,7 @@ void Progress::Work() {
         asleep_.store(true);
         const bool work = std::any_of(streams.begin(), streams.end(),
                                       [](const auto& stream) { return !stream->idle(); });
-        // Nobody nudges for work that was put there before this thread slept.
+        // No Nudge() comes for work that was put on a stream before asleep_ was set.
         if (!work) lock.Wait(wake_, [&]() MESHIFT_REQUIRES(mutex_) { return stop_ || woken_; });
         asleep_.store(false);
         found_ns = NowNs();
@@ -267,7 +267,7 @@ void Progress::Work() {
       if (stop_) return;
     }
     const Found found = Look(streams, &ended);
-    // While others are at it this thread stays half awake: waking it costs the caller more.
+    // While other threads wait, this thread does not sleep: waking it would cost a caller more.
     if (found != Found::kNothing || waiters_.load(std::memory_order_relaxed) > 0) {
       found_ns = NowNs();
     }
@@ -398,7 +398,7 @@ bool Progress::Sleep() {
   const bool work =
       num_jobs_.load() > 0 || std::any_of(streams_.begin(), streams_.end(),
                                           [](const auto& stream) { return !stream->idle(); });
-  // Nobody nudges for work that was put there before this thread slept.
+  // No Nudge() comes for work that was put on a stream before asleep_ was set.
   if (!work) lock.Wait(wake_, [&]() MESHIFT_REQUIRES(mutex_) { return stop_ || woken_; });
   asleep_.store(false);
   woken_ = false;
@@ -409,10 +409,10 @@ void Progress::Serve() {
   Effort effort;
   uint64_t generation = 0;
   Streams streams;
-  int64_t still_ns = 0;  // since when nothing moves
+  int64_t still_ns = 0;  // time of the last progress
   for (int polls = 0;;) {
     if (AdvanceAll(effort, &generation, &streams)) {
-      // It also orders what was reached before what sleepers look at.
+      // The read-modify-write also orders the progress before the condition that sleepers check.
       if (sleepers_.fetch_add(0) > 0) {
         const MutexLock lock(mutex_);
         reached_.notify_all();

@@ -1,4 +1,4 @@
-// Ragged shards across processes, padded and exact; and the exchange of their sizes.
+// Ragged shards across processes, with padded and with exact messages, and SizeExchange.
 #include "meshift/ragged.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ absl::Status CheckSizes(Engine* engine) {
       if (sizes[i] != i * round) return Internal("rank {} has {} rows", i, sizes[i]);
     }
   }
-  // Of one rank's error all learn.
+  // All ranks get the error of one.
   const auto wrong = exchange->Gather(0, engine->rank() == 1 ? -1 : 3);
   const std::string expected = "rank 1 has -1 rows, below 0";
   if (wrong.ok() || Message(wrong.status()) != expected) {

@@ -78,8 +78,7 @@ absl::Status Requests::Test(bool* done) {
     if (error_class == MPI_ERR_PENDING) continue;
     if (error_class == MPI_ERR_TRUNCATE) {
       result = FailedPrecondition(
-          "rank {} has sent more than the {} bytes that are due: its call is another one", peer,
-          bytes);
+          "rank {} sent more than the expected {} bytes: it made another call", peer, bytes);
     } else if (error_class != MPI_SUCCESS) {
       result = Annotate(MpiError(error, "MPI_Testall"),
                         peer < 0 ? "a message to send" : fmt::format("a message of rank {}", peer));
@@ -87,9 +86,8 @@ absl::Status Requests::Test(bool* done) {
       int arrived = 0;
       MPI_Get_count(&statuses_[i], MPI_BYTE, &arrived);
       if (arrived == bytes) continue;
-      result =
-          FailedPrecondition("rank {} has sent {} bytes where {} are due: its call is another one",
-                             peer, arrived, bytes);
+      result = FailedPrecondition("rank {} sent {} bytes instead of {}: it made another call", peer,
+                                  arrived, bytes);
     }
   }
   MESHIFT_RETURN_IF_ERROR(result);
@@ -117,7 +115,7 @@ void Requests::Cancel() {
   const MpiWatch::Call call(watch_);
   for (size_t i = 0; i < requests_.size(); ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
-    // Only what is to be received can be cancelled (sends never, in Open MPI).
+    // Open MPI never cancels sends.
     if (expected_[i].peer >= 0) MPI_Cancel(&requests_[i]);
     MPI_Request_free(&requests_[i]);
   }

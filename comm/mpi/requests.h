@@ -1,12 +1,12 @@
-// The messages of one operation on its way: posted, tested together, cancelled together.
+// The pending MPI messages of one operation: posted one by one, tested and cancelled together.
 //
 //   MESHIFT_RETURN_IF_ERROR(requests.Receive(in, 80, peer, tag));
 //   MESHIFT_RETURN_IF_ERROR(requests.Send(out, 80, peer, tag));
 //   bool done = false;
-//   MESHIFT_RETURN_IF_ERROR(requests.Test(&done));        // again and again, until done
+//   MESHIFT_RETURN_IF_ERROR(requests.Test(&done));        // repeat until done
 //
-// Nothing waits. Messages of more than 1 GiB go in pieces, since MPI counts in int. Keeps its
-// memory, so that the next operations allocate nothing.
+// No call waits. Messages over 1 GiB are split, since MPI counts in int. The vectors keep their
+// memory, so that later operations do not allocate.
 #ifndef MESHIFT_COMM_MPI_REQUESTS_H_
 #define MESHIFT_COMM_MPI_REQUESTS_H_
 
@@ -22,7 +22,7 @@
 
 namespace meshift {
 
-// INTERNAL with MPI's own words; OK for MPI_SUCCESS.
+// INTERNAL with MPI's error text; OK for MPI_SUCCESS. `call` is the name of the MPI function.
 absl::Status MpiError(int code, const char* call);
 
 // For one thread at a time.
@@ -32,31 +32,31 @@ class Requests {
   explicit Requests(MPI_Comm comm = MPI_COMM_NULL, int64_t max_piece = kMaxPiece)
       : comm_(comm), max_piece_(max_piece) {}
 
-  // `watch`: of the thread that uses this; null: nobody watches it.
+  // `watch` watches the thread that uses this; null if it is not watched.
   void set_comm(MPI_Comm comm, MpiWatch* watch) {
     comm_ = comm;
     watch_ = watch;
   }
-  // `peer` is a rank of the MPI communicator. Without bytes nothing is sent, on both sides.
+  // `peer` is a rank of the MPI communicator. A message of 0 bytes is neither sent nor received.
   absl::Status Send(const void* data, int64_t bytes, int peer, int tag);
   absl::Status Receive(void* data, int64_t bytes, int peer, int tag);
-  // As Send and Receive, but a message without bytes travels too.
+  // Send and receive an empty message.
   absl::Status SendSignal(int peer, int tag) { return SendPiece(nullptr, 0, peer, tag); }
   absl::Status ReceiveSignal(int peer, int tag) { return ReceivePiece(nullptr, 0, peer, tag); }
 
-  // Sets `done` where all messages have arrived and left; forgets them then. FAILED_PRECONDITION
-  // where one that has arrived has another size.
+  // Sets `done` if all messages are complete, and then forgets them. FAILED_PRECONDITION if one
+  // arrived with another size than expected.
   absl::Status Test(bool* done);
   // The peers whose messages have not all arrived, ascending.
   std::vector<int> Missing();
-  // Takes back what has not begun to arrive, and forgets all. What has begun, and what was sent,
-  // MPI cannot take back: it may still touch its memory.
+  // Cancels the receives that have not begun, and forgets all messages. MPI cannot cancel sends and
+  // receives that have begun: it may still access their memory.
   void Cancel();
   bool empty() const { return requests_.empty(); }
 
  private:
   struct Expected {
-    int peer = -1;  // of a message to receive; -1: it is sent
+    int peer = -1;  // the sender of a receive; -1 for a send
     int bytes = 0;
   };
   absl::Status SendPiece(const void* data, int bytes, int peer, int tag);

@@ -1,4 +1,5 @@
-// Memory for what arrives on its way to being reduced; kept for the next operation.
+// Memory for peers' contributions until they are reduced, and a pool that keeps it for the next
+// operation. The pool only grows.
 //
 //   Scratch scratch = pool->Take(1 << 20);
 //   ... scratch.data() ...
@@ -20,7 +21,7 @@ class Scratch {
   Scratch() = default;
   char* data() const { return static_cast<char*>(data_.get()); }
   int64_t size() const { return size_; }
-  // The memory stays for good: MPI may still write to it.
+  // Never frees the memory: MPI may still write to it.
   void Leak() { (void)data_.release(); }
 
  private:
@@ -32,7 +33,7 @@ class Scratch {
 // Safe for concurrent use.
 class ScratchPool {
  public:
-  // `bytes` or more, aligned to 64; null data where there is no memory.
+  // `bytes` or more, aligned to 64 bytes; data() is null if memory is exhausted.
   Scratch Take(int64_t bytes) {
     Scratch scratch;
     {

@@ -26,10 +26,11 @@ absl::Status TimeoutError(MpiTask& task, int64_t timeout_ns) {
   const std::string missing = task.operation.MissingText();
   return absl::DeadlineExceededError(
       fmt::format("{} has waited {} ms for {}", TextOf(task), timeout_ns / 1'000'000,
-                  missing.empty() ? "peers to take what was sent" : missing));
+                  missing.empty() ? "peers to receive its messages" : missing));
 }
 
-// Copies of fewer bytes are not worth a look at what they touch, nor so many of them.
+// A SendRecv overtakes copies of at least this many bytes, unless comparing the copies with the
+// messages takes more than kMaxOverlapTests tests.
 constexpr int64_t kMinOvertakenBytes = 16 << 10;
 constexpr size_t kMaxOverlapTests = 1024;
 
@@ -39,7 +40,7 @@ struct ByteRange {
   bool Overlaps(const ByteRange& other) const { return begin < other.end && other.begin < end; }
 };
 
-// From the lowest to the highest byte of one side of a copy that is not empty.
+// The range from the lowest to the highest byte of one side of a copy. REQUIRES: it is not empty.
 ByteRange RangeOf(const char* at, const Shape& strides, const StridedCopy& copy) {
   const auto begin = reinterpret_cast<uintptr_t>(at);
   ByteRange range{begin, begin + static_cast<uintptr_t>(copy.run_bytes())};
@@ -50,7 +51,7 @@ ByteRange RangeOf(const char* at, const Shape& strides, const StridedCopy& copy)
   return range;
 }
 
-// Whether the copy may as well be made after the messages were posted.
+// Whether the copy may run after the messages are posted.
 bool IsApart(const StridedCopy& copy, const MpiCall& call) {
   const ByteRange reads = RangeOf(copy.src(), copy.src_strides(), copy);
   const ByteRange writes = RangeOf(copy.dst(), copy.dst_strides(), copy);
@@ -203,7 +204,6 @@ bool StreamState::Advance(const Effort& effort) {
   return Run(task, next, effort);
 }
 
-// `task` is the first, and claimed by the caller; `next` is the one behind it, or null.
 bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
   bool moved = false;
   for (;;) {
@@ -256,7 +256,7 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
       Reduce(task.reduce, task.inputs, 0, task.count, task.dst);
       return Result::kDone;
     case MpiTask::Kind::kCollective:
-      // Behind a copy that its caller has made; MPI is the thread's alone.
+      // The caller has just run the copy before it; only the progress thread may call MPI.
       if (effort.begins_only && watch_ != nullptr) return Result::kStuck;
       return ExecuteCollective(task, effort);
     case MpiTask::Kind::kWait:
@@ -270,7 +270,7 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
   return Result::kDone;
 }
 
-// Later than in Put, whose caller has better things to do.
+// Not in Put, to keep the submitting thread's work short.
 void StreamState::FillIn(MpiTask* task) {
   if (task->step == nullptr) return;
   if (task->kind == MpiTask::Kind::kCopy) {
@@ -372,7 +372,7 @@ void StreamState::SetError(const absl::Status& status) {
 std::string StreamState::CurrentText() const {
   const MutexLock lock(mutex_);
   if (!claimed_ || tasks_.empty()) return "";
-  // The second is begun before the copies of the first are made.
+  // The second task may have begun before the copies of the first were done.
   for (const MpiTask* task : {tasks_.front(), tasks_.second()}) {
     if (task == nullptr || task->kind != MpiTask::Kind::kCollective) continue;
     if (task->operation.started()) return TextOf(*task);

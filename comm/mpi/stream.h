@@ -1,21 +1,21 @@
-// Streams and events of a process: in-order queues of work that nobody has to wait for.
+// The streams and events of the MPI engine. A stream is an in-order queue of tasks.
 //
 //   auto task = stream->NewTask();
-//   task->kind = MpiTask::Kind::kFill;                      // and what it fills
-//   stream->Put(std::move(task));                           // small, on an idle stream: done
+//   task->kind = MpiTask::Kind::kFill;                      // and its operands
+//   stream->Put(std::move(task));                           // runs now if small and stream idle
 //   while (!stream->idle()) stream->Advance({});
 //
-// Work is done by whoever is there: by the caller that puts it on an idle stream, as far as it is
-// small and needs no other rank; by threads that wait, on all streams of the engine, their own
-// first; and by one thread of the engine (progress.h) for what lies there while nobody waits.
-// Whoever goes on with a stream claims it for as long. Nothing blocks inside: a collective that
-// cannot go on is left where it is.
+// The calling thread runs a task at once if the stream is idle and the task is small and needs no
+// other rank. Threads that wait run all other tasks, on all streams of the engine, their own stream
+// first; while no thread waits, the progress thread does (progress.h). One thread at a time runs
+// the tasks of a stream. No task blocks: a collective that cannot advance keeps its state.
 //
-// Messages behind a copy begin as soon as all of it that they send, or that touches what they
-// receive, is done: a rank's own part is copied while the others' are on their way.
+// A SendRecv starts before the copies that precede it are done: only copies that write a buffer
+// that it sends, or that touch one that it receives, run first. So a rank copies its own part while
+// messages travel.
 //
-// A stream keeps its first error for good: what is behind it is skipped, events behind it carry it,
-// and a collective that it reaches ends its group with it.
+// A stream keeps its first error forever: it skips later tasks, later events carry the error, and a
+// later collective ends its group with it.
 #ifndef MESHIFT_COMM_MPI_STREAM_H_
 #define MESHIFT_COMM_MPI_STREAM_H_
 
@@ -46,14 +46,14 @@ namespace meshift {
 
 class StreamState;
 
-// Larger work than this is left to others than the caller: kernels, and collectives by what this
-// member sends and receives. Beyond 4 KiB Open MPI may copy a whole message in the call that posts
-// it.
+// The caller does not run larger tasks at once. A collective counts by the bytes that this member
+// sends and receives: above 4 KiB Open MPI may copy a whole message in the call that posts it.
 inline constexpr int64_t kInlineBytes = 8 << 10;
 
 class MpiEvent final : public Event {
  public:
-  // Is of another stream, or of none, and to be reached anew. REQUIRES: nobody else holds it.
+  // Assigns the event to `stream` (or to none), not yet reached. REQUIRES: the caller has the only
+  // reference.
   ABSL_ATTRIBUTE_HOT void Reset(StreamState* stream);
   int64_t ReachedNs() const override { return reached_ns_.load(std::memory_order_acquire); }
   bool reached() const { return ReachedNs() >= 0; }
@@ -72,21 +72,21 @@ class MpiEvent final : public Event {
   std::atomic<int64_t> reached_ns_{-1};
 };
 
-// One piece of work. Reused, so that it keeps its memory.
+// One task of a stream. Reused, so that it keeps its memory.
 struct MpiTask {
   // The first four are kernels.
   enum class Kind : uint8_t { kCopy, kFill, kCast, kReduce, kCollective, kWait, kError };
   Kind kind = Kind::kError;
-  int64_t bytes = 0;  // how much a kernel writes
-  // What the copies, or the messages of the operation, are filled in from once they are looked at,
-  // and where its buffers are. Null: they are there.
+  int64_t bytes = 0;  // that a kernel writes
+  // The prepared copies or collective, and the addresses for it; filled in when the task runs. Null
+  // if the task is filled in already.
   std::shared_ptr<const MpiStep> step;
   MpiBases bases = {};
-  std::shared_ptr<MpiGroup> group;  // of the operation
+  std::shared_ptr<MpiGroup> group;  // kCollective
   int64_t number = 0;               // of the call in its group
-  int64_t moves = -1;               // of the operation, when it was last looked at
-  int64_t moved_ns = -1;            // when that was other than before
-  // Reached once this is done, whatever it is. Guarded by the stream's mutex.
+  int64_t moves = -1;               // Operation::moves() when last checked
+  int64_t moved_ns = -1;            // when `moves` last changed, by NowNs()
+  // Events that are reached when this task is done. Guarded by the stream's mutex.
   absl::InlinedVector<std::shared_ptr<MpiEvent>, 1> marks;
 
   std::vector<StridedCopy> copies;
@@ -106,54 +106,54 @@ struct MpiTask {
   absl::Status error;
 };
 
-// How far to go.
+// How much a call may do, and whether it checks time-outs.
 struct Effort {
   int64_t max_bytes = INT64_MAX;  // of a kernel, or of a piece of a collective
-  // Collectives that have not moved for so long at `now_ns` fail. Null: none does.
+  // Fail collectives that have not advanced for their time-out at `now_ns`. Null: none fails.
   const AtomicTimeouts* timeouts = nullptr;
   int64_t now_ns = 0;
-  int64_t since_ns = 0;      // time before it does not count
-  bool begins_only = false;  // looks at no messages: that may yield the core
+  int64_t since_ns = 0;      // earlier time does not count
+  bool begins_only = false;  // start collectives but test no messages, which may yield the core
 };
 
 class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
-  // `watch`: of the one thread that goes on with collectives; null: any thread does. `turn`: held
-  // while a thread calls MPI; null: several may. `cache_bytes`: as in Operation::Start().
+  // `watch` watches the one thread that runs collectives; null if any thread may. `turn` is held
+  // while a thread calls MPI; null if several may. `cache_bytes`: as in Operation::Start().
   StreamState(ScratchPool* pool, MpiWatch* watch, Mutex* turn, int64_t cache_bytes)
       : pool_(pool), watch_(watch), turn_(turn), cache_bytes_(cache_bytes) {}
 
-  // An empty task, to be filled in and given to Put.
+  // A task for the caller to fill in and Put.
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> NewTask();
-  // Behind everything that is there. Done, or begun, at once where the stream was idle and it is
-  // small.
+  // Appends a task. Runs or begins it at once if it is small and the stream was idle.
   void Put(std::unique_ptr<MpiTask> task);
-  // Likewise all of these, which are ready; then Mark(done), unless that is null.
+  // Appends these steps, which must be ready, and then marks `done` unless it is null.
   ABSL_ATTRIBUTE_HOT void Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
                               const ListRange& range, const MpiBases& bases,
                               std::shared_ptr<Event>* done);
-  // Reaches `*event`, or another one in its place where somebody else holds that, once everything
-  // that is there is done: now, where nothing is.
+  // Makes `*event` reached once all tasks so far are done, which may be now. Replaces `*event` by
+  // another event if it is shared, or not an MpiEvent.
   ABSL_ATTRIBUTE_HOT void Mark(std::shared_ptr<Event>* event);
-  // Does what can be done now; returns whether anything was. False where somebody else is at it.
+  // Runs tasks until one would have to wait. Whether anything advanced; false if another thread is
+  // running the stream's tasks.
   bool Advance(const Effort& effort);
-  // Whether all work is done.
+  // Whether all tasks are done.
   bool idle() const { return open_.load() == 0; }
-  // Tasks that were ended, ever: stands still where nothing moves.
+  // The number of tasks done so far.
   int64_t ended() const { return ended_.load(std::memory_order_relaxed); }
   absl::Status error() const;
-  // The collective that somebody is at: "group 1 {0,2}: barrier (call 3)"; "": none. REQUIRES: who
-  // is at it was given up, or is this thread.
+  // The running collective: "group 1 {0,2}: barrier (call 3)"; "" if there is none. REQUIRES: the
+  // thread that runs it was given up, or is this thread.
   std::string CurrentText() const;
 
  private:
   enum class Result : uint8_t { kStuck, kDone };
-  // A ring of tasks that grows.
+  // A ring buffer of tasks that grows.
   class Ring {
    public:
     bool empty() const { return size_ == 0; }
     MpiTask* front() const { return tasks_[first_].get(); }
-    // The one behind the first; null where there is none.
+    // Null if there are fewer than two.
     MpiTask* second() const {
       return size_ < 2 ? nullptr : tasks_[(first_ + 1) % tasks_.size()].get();
     }
@@ -168,19 +168,19 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
     size_t size_ = 0;
   };
 
-  // What it writes, or sends and receives.
+  // The bytes that the task writes, or sends and receives.
   ABSL_ATTRIBUTE_HOT static int64_t BytesOf(const MpiTask& task);
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeFree() MESHIFT_REQUIRES(mutex_);
   ABSL_ATTRIBUTE_HOT void MarkLast(std::shared_ptr<Event>* event) MESHIFT_REQUIRES(mutex_);
-  // Whether the caller, who puts `task` first, is to begin it; then it is claimed.
+  // Whether the caller, about to Push `task`, must run it at once. If so, claims the stream.
   ABSL_ATTRIBUTE_HOT bool ClaimsIdle(const MpiTask& task) MESHIFT_REQUIRES(mutex_);
-  // `next`: what is behind `task`, or null.
+  // `task` is the first task, on a claimed stream; `next` is the second, or null.
   bool Run(MpiTask* task, MpiTask* next, const Effort& effort);
   Result Execute(MpiTask& task, MpiTask* next, const Effort& effort);
   static void FillIn(MpiTask* task);
   void ExecuteCopies(MpiTask& task, MpiTask* next);
   Result ExecuteCollective(MpiTask& task, const Effort& effort);
-  // Whether it is a collective that may begin now.
+  // Whether the task is a collective that may begin now.
   bool MayBegin(const MpiTask& task) const;
   void Begin(MpiTask* task);
   void SetError(const absl::Status& status);
@@ -196,7 +196,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   bool claimed_ MESHIFT_GUARDED_BY(mutex_) = false;
   Ring tasks_ MESHIFT_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<MpiTask>> free_ MESHIFT_GUARDED_BY(mutex_);
-  // Events that nobody held when they were reached; of no stream.
+  // Events to reuse: they had no other reference when they were reached. They belong to no stream.
   std::vector<std::shared_ptr<MpiEvent>> free_events_ MESHIFT_GUARDED_BY(mutex_);
   absl::Status error_ MESHIFT_GUARDED_BY(mutex_);
 };

@@ -46,7 +46,7 @@ absl::Status SymmetricWindow::Map() {
   MESHIFT_RETURN_IF_ERROR(MpiError(code, "MPI_Comm_split_type"));
   int here = 0;
   MPI_Comm_size(host_, &here);
-  // Then there are fewer on every host.
+  // All members see this: every host has fewer than the group's size.
   if (here != group_->size()) {
     return Unimplemented(
         "{} of the {} members of {} are on this host; MPI shares memory among all or none", here,
@@ -67,13 +67,14 @@ absl::Status SymmetricWindow::Map() {
     int unit = 0;
     MESHIFT_RETURN_IF_ERROR(MpiError(MPI_Win_shared_query(window_, member, &bytes, &unit, &base),
                                      "MPI_Win_shared_query"));
-    // MPI aligns parts to less than a cache line; mappings begin at pages in every process.
+    // MPI aligns parts to less than a cache line. Mappings are page-aligned in every process, so
+    // all members round up to the same place.
     const auto address = reinterpret_cast<uintptr_t>(base);
     bases_.push_back(base + (RoundUp(static_cast<int64_t>(address), kAlignment) -
                              static_cast<int64_t>(address)));
   }
   new (bases_[group_->member()]) SymmetricFlags();
-  // Nobody looks at flags that are not there yet.
+  // No member reads flags before they are constructed.
   return MpiError(MPI_Barrier(host_), "MPI_Barrier");
 }
 
@@ -89,7 +90,7 @@ SymmetricWindow::~SymmetricWindow() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0 || group_->ended()) return;
-  // Members that look for it wait for this one only so.
+  // Other members may poll for this announcement.
   if (static_cast<int>(bases_.size()) == group_->size()) LeaveAndLook();
   if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
   if (host_ != MPI_COMM_NULL) MPI_Comm_free(&host_);

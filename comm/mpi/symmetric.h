@@ -1,5 +1,5 @@
-// Symmetric memory of processes on one host: a window of MPI's shared memory, which every member
-// maps, and the flags by which members meet in it.
+// Symmetric memory of processes on one host: an MPI shared-memory window that every member maps,
+// and the flags by which members synchronise. Groups over several hosts are not supported.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto window, SymmetricWindow::Create(group, request));
 //   window->At(/*buffer=*/0, /*member=*/2);      // member 2's buffer, in this process
@@ -22,29 +22,30 @@
 
 namespace meshift {
 
-// What a member is about to do, for the others to compare. `arrived` and `done` are numbers of
-// calls of the group, from 1 on: they only grow.
+// A member's state, which the others read. `arrived` and `done` are numbers of the group's calls,
+// from 1 on; they only grow.
 struct alignas(64) SymmetricFlags {
-  std::atomic<int64_t> arrived{0};  // this member's block, and `call`, are ready for that call
-  std::atomic<int64_t> done{0};     // it reads nobody's memory for that call any more
+  std::atomic<int64_t> arrived{0};  // this member's block and `call` are ready for this call
+  std::atomic<int64_t> done{0};     // it has read all peers' blocks of this call
   std::atomic<bool> leaves{false};  // it is about to free its part of the window
-  // Kind, dtype, op, divisor, elements, a hash of the blocks' sizes, places of send and recv.
+  // The arguments, for the members to compare: kind, dtype, op, divisor, elements, a hash of the
+  // block sizes, then buffer and offset of send and of recv.
   std::array<int64_t, 10> call = {};
 };
 
-// Destroying it is collective, as MPI_Win_free is, unless the group has failed: then it stays.
+// Destroying it is collective, as MPI_Win_free is. If the group has failed, the memory leaks.
 class SymmetricWindow {
  public:
-  // Collective over the group's members, which have asked for the same. UNIMPLEMENTED, on all of
-  // them, where they are on several hosts.
+  // Collective over the group's members, with equal requests. UNIMPLEMENTED on all members if they
+  // are on several hosts.
   static absl::StatusOr<std::unique_ptr<SymmetricWindow>> Create(std::shared_ptr<MpiGroup> group,
                                                                  const SymmetricRequest& request);
   ~SymmetricWindow();
   SymmetricWindow(const SymmetricWindow&) = delete;
   SymmetricWindow& operator=(const SymmetricWindow&) = delete;
 
-  // Says that this member is about to destroy its part; the first that does not say so, or -1. Then
-  // destroying it waits for nobody.
+  // Announces that this member is about to destroy its window. Returns the first member that has
+  // not announced it, or -1: then the destructor waits for no member.
   int LeaveAndLook();
 
   MpiGroup* group() const { return group_.get(); }

@@ -1,4 +1,5 @@
-// Redistributions on symmetric memory across processes of one host, and what goes wrong there.
+// Redistributions on symmetric memory across processes of one host, and the errors of symmetric
+// calls.
 #include "meshift/symmetric.h"
 
 #include <fmt/format.h>
@@ -36,16 +37,17 @@ absl::Status Works(bool bounded) {
   return CheckSymmetric(engine.get(), mesh, {.cases = 150, .seed = 3});
 }
 
-// Where some rank never comes. A busy machine may keep any other waiting for a second.
+// The time-out for tests in which a rank is missing. On a busy machine any rank may be a second
+// late.
 constexpr std::chrono::seconds kShort(3);
 
-// An engine that is to fail; by the default timeout where all ranks come.
+// An engine for a failing test. The default time-out is for tests in which all ranks take part.
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(
     bool bounded, std::chrono::nanoseconds timeout = MpiEngineOptions().timeout) {
   return CreateMpiEngine({.timeout = timeout, .bounded_waits = bounded});
 }
 
-// Members that ask for different buffers learn what, on all ranks.
+// Requests that differ fail on all ranks, with both requests in the error.
 absl::Status Differ(bool bounded) {
   MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine(bounded));
   const absl::Status status =
@@ -58,7 +60,7 @@ absl::Status Differ(bool bounded) {
                 "buffers of 8192 bytes");
 }
 
-// One that does not ask is named in time.
+// A missing member is named in time.
 absl::Status Missing(bool bounded) {
   MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine(bounded, kShort));
   absl::Status status;
@@ -71,7 +73,7 @@ absl::Status Missing(bool bounded) {
   return status;
 }
 
-// Calls on other places, and one that does not come.
+// Calls with different offsets, and a call that one member does not make.
 absl::Status CallsDiffer(bool bounded, bool missing) {
   MESHIFT_ASSIGN_OR_RETURN(const auto engine,
                            missing ? MakeEngine(bounded, kShort) : MakeEngine(bounded));
@@ -90,7 +92,7 @@ absl::Status CallsDiffer(bool bounded, bool missing) {
                      : Expect(status, "symmetric all_gather of 32 u8, buffer 0+64 -> 1+0");
   }
   MPI_Barrier(MPI_COMM_WORLD);
-  // A window of a group that is well is freed by all; here some have failed.
+  // Leak the buffers: freeing a window is collective, and some groups have failed here.
   for (auto& buffer : buffers) static_cast<void>(buffer.release());
   return status;
 }
@@ -109,7 +111,7 @@ absl::Status Run(bool bounded) {
 int main() {
   auto session = meshift::MpiSession::Start();
   absl::Status status = session.status();
-  int threads = meshift::MpiSession::HasThreads() ? 1 : 0;  // of all ranks
+  int threads = meshift::MpiSession::HasThreads() ? 1 : 0;  // then the minimum over all ranks
   MPI_Allreduce(MPI_IN_PLACE, &threads, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
   for (const bool bounded : {false, true}) {
     if (status.ok() && (!bounded || threads == 1)) {
@@ -119,6 +121,6 @@ int main() {
   if (status.ok()) return 0;
   fmt::print(stderr, "symmetric_test: {}\n", meshift::Message(status));
   std::fflush(nullptr);
-  // Finalising would wait for those that are still at it.
+  // MPI_Finalize would wait for ranks that are still working.
   meshift::MpiSession::Leave(1);
 }

@@ -1,5 +1,5 @@
-// Eight threads of every process over sixteen groups, in any order: no deadlock, right results. Two
-// redistributors do not take each other's calls. A ticket that never comes is named.
+// Eight threads per process use sixteen groups in different orders without deadlock and with right
+// results. Two redistributors do not mix up their calls. A missing ticket is named.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -23,7 +23,7 @@ absl::Status Run(bool missing) {
       missing ? CheckMissingTicket(engine.get())
               : CheckTickets(engine.get(), {.rounds = 10000 / testkit::TestFraction(), .seed = 1});
   if (status.ok() && !missing) status = CheckTwoRedistributors(engine.get(), 200);
-  if (status.ok()) MPI_Barrier(MPI_COMM_WORLD);  // before the hub goes
+  if (status.ok()) MPI_Barrier(MPI_COMM_WORLD);  // the hub ends with rank 0's bootstrap
   return status;
 }
 

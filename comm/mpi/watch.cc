@@ -26,7 +26,7 @@ void MpiWatch::Leave() {
       since_.compare_exchange_strong(since, kOutside, std::memory_order_acq_rel)) {
     return;
   }
-  for (;;) pause();  // what it worked on belongs to others now
+  for (;;) pause();  // its data belong to the thread that gave it up
 }
 
 }  // namespace meshift

@@ -1,9 +1,9 @@
-// Whether the one thread that calls MPI comes back from it. The thread says when it goes there and
-// when it is back; others give it up when it stays too long. A thread that was given up never comes
-// out of the call, so that whoever gave it up may look at what it worked on.
+// Watchdog for the one thread that calls MPI. The thread marks where a call begins and ends; other
+// threads give it up if a call takes too long. A thread that was given up sleeps forever when MPI
+// returns, so the thread that gave it up may safely read its data.
 //
-//   { const MpiWatch::Call call(watch); MPI_Testall(...); }       // the thread
-//   if (watch->GiveUp(NowNs() - limit_ns)) ...                    // others
+//   { const MpiWatch::Call call(watch); MPI_Testall(...); }       // the watched thread
+//   if (watch->GiveUp(NowNs() - limit_ns)) ...                    // other threads
 #ifndef MESHIFT_COMM_MPI_WATCH_H_
 #define MESHIFT_COMM_MPI_WATCH_H_
 
@@ -12,11 +12,11 @@
 
 namespace meshift {
 
-int64_t NowNs();  // of the steady clock
+int64_t NowNs();  // steady clock
 
 class MpiWatch {
  public:
-  // The length of a call of MPI. Null: nobody watches.
+  // The scope of one call of MPI. With a null watch it does nothing.
   class Call {
    public:
     explicit Call(MpiWatch* watch) : watch_(watch) {
@@ -32,16 +32,16 @@ class MpiWatch {
     MpiWatch* const watch_;
   };
 
-  // Of the thread: its next calls count as if it had been in them for so long already, since others
-  // have waited as long. 0: no more.
+  // For the watched thread: its next calls count as if they had begun `ns` earlier, because other
+  // threads have waited that long already. 0 ends this.
   void set_overdue(int64_t ns) { overdue_ns_ = ns; }
 
-  // Of others. Whether the thread is in a call that began before `ns`.
+  // For other threads: whether the watched thread is in a call that began before `ns`.
   bool IsInSince(int64_t ns) const {
     const int64_t since = since_.load(std::memory_order_acquire);
     return since < ns && since != kLost;
   }
-  // The same; and if so it is given up.
+  // As IsInSince; if true, the thread is given up.
   bool GiveUp(int64_t ns);
   bool lost() const { return since_.load(std::memory_order_acquire) == kLost; }
 
@@ -51,7 +51,7 @@ class MpiWatch {
   void Enter();
   void Leave();
 
-  std::atomic<int64_t> since_{kOutside};  // when the call began
+  std::atomic<int64_t> since_{kOutside};  // the begin of the call, by NowNs()
   int64_t overdue_ns_ = 0;
 };
 

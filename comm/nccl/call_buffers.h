@@ -1,4 +1,5 @@
-// Small things about the buffers of NCCL calls. Not a public header.
+// Helpers for the buffers of NCCL calls: byte offsets, sizes and argument checks. Not a public
+// header.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_gather", count, send, recv));
 //   At(recv, Bytes(dtype, begin));

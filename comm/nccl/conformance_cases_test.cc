@@ -1,5 +1,5 @@
-// The conformance cases on the NCCL engine over the stand-in libraries, each under ten
-// schedules; those from one mesh to another each under one: ranks are threads.
+// The conformance cases on the NCCL engine over the stand-in libraries, each under ten schedules;
+// cases from one mesh to another under one. Ranks are threads.
 #include "testing/conformance_cases.h"
 
 #include <gtest/gtest.h>
@@ -24,14 +24,14 @@ constexpr int64_t kCases = 2000;
 constexpr int64_t kAtOnce = 100;  // on one engine
 constexpr int64_t kSeeds = 10;
 
-// A seed, and which of the cases.
+// A seed, and the first of the cases to run.
 struct Part {
   uint64_t seed = 0;
   int64_t first = 0;
-  bool cross = false;  // of those from one mesh to another
+  bool cross = false;  // the cases from one mesh to another
 };
 
-// MESHIFT_TEST_FRACTION = n takes one in n.
+// MESHIFT_TEST_FRACTION=n runs one part in n.
 std::vector<Part> Parts() {
   const char* text = std::getenv("MESHIFT_TEST_FRACTION");
   const int64_t fraction = text == nullptr ? 1 : std::max<int64_t>(1, std::atoll(text));

@@ -50,7 +50,8 @@ ConformanceCase Case(const char* name, const NcclOptions& options) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Nccl, EngineConformance,
-                         testing::Values(Case("Chained", {}), Case("InFlight", {.max_ctas = 8})),
+                         testing::Values(Case("Chained", {}), Case("InFlight", {.max_ctas = 8}),
+                                         Case("Bounded", {.bounded_calls = true})),
                          ConformanceName);
 
 }  // namespace

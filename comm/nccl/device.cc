@@ -23,11 +23,13 @@
 namespace meshift {
 namespace {
 
-// Launches that are remembered, and runs in flight: beyond so many, events are made when needed.
+// Events that are created with the device, for remembered launches and runs in flight. More are
+// created on demand.
 constexpr int kFirstEvents = 128;
-// cuEventElapsedTime gives a float of milliseconds: exact to about 100 ns within a second.
+// A ClockBase is replaced after this time: cuEventElapsedTime gives milliseconds as a float, which
+// is exact to about 100 ns within a second.
 constexpr int64_t kClockNs = 1000000000;
-// For work that was abandoned.
+// How long the destructor waits for abandoned work.
 constexpr int64_t kLastWaitNs = 200000000;
 
 int64_t HostNs() {
@@ -94,7 +96,7 @@ CudaDevice::~CudaDevice() {
     }
     if (utility_ != nullptr) driver_->StreamDestroy(utility_).IgnoreError();
     if (memory_ != nullptr) {
-      driver_->StreamSynchronize(memory_).IgnoreError();  // only frees are left
+      driver_->StreamSynchronize(memory_).IgnoreError();  // only frees are pending
       driver_->StreamDestroy(memory_).IgnoreError();
     }
     if (pool_ != nullptr) driver_->MemPoolDestroy(pool_).IgnoreError();
@@ -131,7 +133,8 @@ absl::StatusOr<uint64_t> CudaDevice::CaptureOf(CUstream stream) const {
 }
 
 absl::StatusOr<bool> CudaDevice::IsReached(CUevent event) const {
-  // To CUDA a query is an unsafe call, which ends captures of this thread, and global ones of all.
+  // CUDA counts a query as an unsafe call: it invalidates captures of this thread, and those in
+  // global mode of any thread. Relaxed mode avoids that.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   MESHIFT_RETURN_IF_ERROR(driver_->ThreadExchangeStreamCaptureMode(&mode));
   absl::StatusOr<bool> reached = driver_->EventDone(event);
@@ -171,7 +174,7 @@ std::shared_ptr<const ClockBase> CudaDevice::Clock() {
   if (last != nullptr && now - last->ns < kClockNs) return last;
   const absl::StatusOr<CUevent> event = TakeEvent(/*timed=*/true);
   if (!event.ok() || !driver_->EventRecord(*event, utility_).ok()) return last;
-  // The events that are measured by it live no longer than the device.
+  // Events that refer to it do not outlive the device, so `this` stays valid.
   auto next =
       std::shared_ptr<const ClockBase>(new ClockBase{*event, now}, [this](const ClockBase* base) {
         GiveEvent(base->event, /*timed=*/true);
@@ -182,7 +185,7 @@ std::shared_ptr<const ClockBase> CudaDevice::Clock() {
     clock_.swap(next);
     last = clock_;
   }
-  return last;  // the one before it goes without the lock
+  return last;  // `next` now holds the previous base, which is released without the lock
 }
 
 int64_t CudaDevice::ReachedNs(const ClockBase& base, CUevent event) const {
@@ -190,7 +193,7 @@ int64_t CudaDevice::ReachedNs(const ClockBase& base, CUevent event) const {
   if (!done.ok() || !*done) return -1;
   const absl::StatusOr<float> ms = driver_->ElapsedMs(base.event, event);
   if (!ms.ok()) return -1;
-  // The base may lie a little behind the event, on a stream of its own.
+  // The base is recorded on another stream, so it may be reached a little later than the event.
   return std::max<int64_t>(0, base.ns + static_cast<int64_t>(static_cast<double>(*ms) * 1e6));
 }
 
@@ -203,7 +206,7 @@ absl::Status CudaDevice::MakePool() {
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   props.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_};
   MESHIFT_RETURN_IF_ERROR(driver_->MemPoolCreate(&pool_, &props));
-  // What is freed stays in the pool: to give it back may wait for the device.
+  // Freed memory stays in the pool: returning it to the system may wait for the device.
   cuuint64_t all = std::numeric_limits<cuuint64_t>::max();
   MESHIFT_RETURN_IF_ERROR(driver_->MemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                                                        static_cast<void*>(&all)));
@@ -215,7 +218,7 @@ absl::StatusOr<CUdeviceptr> CudaDevice::AllocateNow(int64_t bytes) {
   CUdeviceptr memory = 0;
   if (lender_.allocate) {
     void* const lent = lender_.allocate(static_cast<int64_t>(size));
-    if (lent == nullptr) return absl::ResourceExhaustedError("its lender has no more memory");
+    if (lent == nullptr) return absl::ResourceExhaustedError("the lender's allocate returned null");
     return reinterpret_cast<CUdeviceptr>(lent);
   }
   if (pool_ == nullptr) {
@@ -225,7 +228,7 @@ absl::StatusOr<CUdeviceptr> CudaDevice::AllocateNow(int64_t bytes) {
   MESHIFT_ASSIGN_OR_RETURN(const CUevent event, TakeEvent(/*timed=*/false));
   absl::Status status = driver_->MemAllocFromPoolAsync(&memory, size, pool_, memory_);
   if (status.ok()) status = driver_->EventRecord(event, memory_);
-  // Only frees are before it, so it is there as good as at once.
+  // Only frees precede it on this stream, so it completes almost at once.
   while (status.ok()) {
     const absl::StatusOr<bool> there = IsReached(event);
     status = there.status();
@@ -279,7 +282,7 @@ void CudaDevice::FreeDead(bool all) {
   std::vector<Dead> dead;
   {
     const MutexLock lock(mutex_);
-    // What is stuck on the device may use it.
+    // Abandoned work may still use the memory.
     if (!all && (left_.load() || !abandoned_.empty())) return;
     dead.swap(dead_);
   }

@@ -1,12 +1,11 @@
-// One CUDA device as a rank of the NCCL engine uses it: its primary context, Meshift's kernels,
-// pooled events, and memory that is freed where it disturbs nobody. Not a public header.
+// The CUDA device of one NCCL rank: its primary context, Meshift's kernels, pooled events, and
+// memory whose allocation and free never wait for other work of the device. Not a public header.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, 0, {}));
 //   CudaDevice::Scope scope(*device);                 // its context is current on this thread
 //   MESHIFT_ASSIGN_OR_RETURN(CUevent event, device->TakeEvent(/*timed=*/false));
 //
-// All methods but Open() and those of Scope need a Scope on the calling thread. Safe for concurrent
-// use.
+// All methods but Open() and those of Scope need a Scope on the calling thread. Thread-safe.
 #ifndef MESHIFT_COMM_NCCL_DEVICE_H_
 #define MESHIFT_COMM_NCCL_DEVICE_H_
 
@@ -27,34 +26,36 @@
 
 namespace meshift {
 
-// A CUstream, and whether there still is a Stream of it.
+// A CUstream, and whether its Stream object still exists.
 struct DeviceStream {
   CUstream handle = nullptr;
   std::atomic<bool> alive{true};
 };
 
-// Whether the work of both is in one order for sure: of a stream that is gone a later one may have
-// the handle.
+// Whether the work of both is certainly in one order. CUDA may give the handle of a destroyed
+// stream to a later one, so equal handles are not enough.
 inline bool IsSame(const DeviceStream& before, const DeviceStream& now) {
   return before.handle == now.handle && (&before == &now || before.alive.load());
 }
 
-// A point in time on the device's clock and on the host's. Shared by events of about its age.
+// A point in time on the device's clock (`event`) and on the host's steady clock (`ns`). Timed
+// events of about its age share it.
 struct ClockBase {
   CUevent event = nullptr;
   int64_t ns = 0;
 };
 
-// Where somebody else's memory of the device comes from; both empty: from a pool of the device's.
+// An external allocator for device memory, such as a framework's. Both empty: Meshift allocates
+// from a CUDA memory pool of its own.
 struct MemorySource {
-  std::function<void*(int64_t bytes)> allocate;  // null: there is no more
+  std::function<void*(int64_t bytes)> allocate;  // returns null when out of memory
   std::function<void(void* memory)> free;
 };
 
 class CudaDevice {
  public:
-  // Keeps the primary context of device `ordinal`. Events for Event::ReachedNs() take the time only
-  // where `timed`.
+  // Retains the primary context of device `ordinal`. Events record times, for Event::ReachedNs(),
+  // only if `timed`. INVALID_ARGUMENT if this process does not see such a device.
   static absl::StatusOr<std::shared_ptr<CudaDevice>> Open(std::shared_ptr<const CudaDriver> driver,
                                                           int ordinal, bool timed,
                                                           MemorySource memory = {});
@@ -62,7 +63,8 @@ class CudaDevice {
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
-  // Makes the context current for its own lifetime, and the one before it again afterwards.
+  // Makes the context current on this thread for the Scope's lifetime, then restores the previous
+  // one.
   class Scope {
    public:
     explicit Scope(const CudaDevice& device);
@@ -71,7 +73,7 @@ class CudaDevice {
     Scope& operator=(const Scope&) = delete;
 
    private:
-    const CudaDriver* pushed_ = nullptr;  // null: it was current already
+    const CudaDriver* pushed_ = nullptr;  // null: the context was current already
   };
 
   const CudaDriver& driver() const { return *driver_; }
@@ -81,34 +83,36 @@ class CudaDevice {
   int num_sms() const { return num_sms_; }
   bool timed() const { return timed_; }
 
-  // The number of the capture that `stream` is part of; 0: it is not being captured.
+  // The id of the graph capture that `stream` is part of; 0: it is not being captured.
   absl::StatusOr<uint64_t> CaptureOf(CUstream stream) const;
 
-  // Whether `event` is reached; may be asked while this or another thread captures, in any mode.
+  // Whether `event` is reached. Allowed while this or another thread captures a graph, in any
+  // capture mode.
   absl::StatusOr<bool> IsReached(CUevent event) const;
 
-  // An event of the pool; its last use may still be under way. Give it back.
+  // Takes an event from the pool; its last use may still be pending. Return it with GiveEvent.
   absl::StatusOr<CUevent> TakeEvent(bool timed);
   void GiveEvent(CUevent event, bool timed);
-  // What to measure the next timed event by; null where that cannot be.
+  // The reference point for the next timed event; null if events are not timed, or CUDA fails.
   std::shared_ptr<const ClockBase> Clock();
-  // When `event` was reached on the host's steady clock, as far as the device tells; -1: not yet,
-  // or unknown.
+  // When `event` was reached, in ns of the host's steady clock, computed from the device's elapsed
+  // time since `base`; -1: not yet, or unknown.
   int64_t ReachedNs(const ClockBase& base, CUevent event) const;
 
-  // Aligned to 256 bytes. RESOURCE_EXHAUSTED where there is no more. Waits for no work of the
-  // device: memory comes from a pool that keeps what is freed, or from who lends it.
+  // Memory aligned to 256 bytes. RESOURCE_EXHAUSTED if there is not enough. Does not wait for work
+  // of the device: memory comes from a pool that keeps freed memory, or from the MemorySource. (A
+  // device without memory pools uses cuMemAlloc and cuMemFree, which may wait.)
   absl::StatusOr<CUdeviceptr> Allocate(int64_t bytes);
-  // Frees `memory` at a later Allocate, once `event` (null: none) is reached, or with the device.
-  // Takes the event, which is not timed.
+  // Frees `memory` during a later Allocate once `event` (null: none) is reached, at the latest with
+  // the device. Takes ownership of the event, which is not a timed one.
   void FreeLater(CUdeviceptr memory, CUevent event);
-  // Nobody waits for `event`, of the pool, any longer. Where it is not reached when the device is
-  // given up, its memory, streams and kernels are left to the process: freeing them would wait for
+  // The caller stops waiting for `event`, an event of the pool. If it is still not reached when the
+  // device is destroyed, the memory, streams and kernels are leaked: freeing them would wait for
   // work that may never end.
   void Abandon(CUevent event);
-  // As Abandon, for whatever was put on the utility stream.
+  // Abandons all work on the utility stream.
   void AbandonUtility();
-  // As Abandon, for work that may yet come.
+  // As Abandon, for work that NCCL may still launch later.
   void Leave() { left_.store(true); }
 
  private:
@@ -122,9 +126,9 @@ class CudaDevice {
   absl::Status MakePool();
   absl::StatusOr<CUdeviceptr> AllocateNow(int64_t bytes);
   void FreeNow(CUdeviceptr memory);
-  // Whether what was abandoned has ended after all, and no more can come.
+  // Whether all abandoned work has ended and no more can be launched. Waits at most 200 ms.
   bool IsQuiet() const MESHIFT_REQUIRES(mutex_);
-  // Frees what may be freed; all of it where `all`.
+  // Frees the memory in dead_ whose events are reached, or all of it if `all`.
   void FreeDead(bool all);
 
   const std::shared_ptr<const CudaDriver> driver_;
@@ -134,10 +138,9 @@ class CudaDevice {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CUstream utility_ = nullptr;
-  // Of the pool: memory is allocated and freed in this stream's order, and nothing else is on it.
-  // Null where there is a lender, or the device has no pools.
+  // Null if there is a MemorySource, or the device does not support memory pools.
   CUmemoryPool pool_ = nullptr;
-  CUstream memory_ = nullptr;
+  CUstream memory_ = nullptr;  // orders the pool's allocations and frees; has no other work
   int num_sms_ = 0;
   std::atomic<bool> left_{false};
   std::unique_ptr<CudaKernels> kernels_;

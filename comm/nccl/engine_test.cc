@@ -90,7 +90,7 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
   for (int rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(redistributors[rank]->stats().calls, 1000);
     EXPECT_EQ(last[rank].created, first[rank].created);
-    // Of the mesh's dims two at a time, and one: six distinct groups, and the world.
+    // Groups over one or two mesh dims: six distinct ones; and the world.
     EXPECT_EQ(first[rank].created, 6);
     created += first[rank].created;
   }
@@ -138,8 +138,25 @@ TEST_F(NcclEngineTest, GroupsAreMadeOnce) {
     if (rank % 2 == 0) second = nullptr;
     use(third, over_b);
   });
-  // Of each rank the world and two groups.
+  // The world and two groups per rank.
   EXPECT_EQ(TheFake()->call_count("communicator"), 4 * 3);
+}
+
+TEST_F(NcclEngineTest, TheLibraryIsToldOnceWhenRecordsAreLogged) {
+  Start(2);
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  ranks_->Run([&](NcclEngine& engine, int64_t) {
+    std::vector<std::string> told;
+    RecordOptions record;
+    record.on_log = [&](const LogEvent& event) {
+      if (event.kind == LogEvent::Kind::kLibrary) told.emplace_back(event.text);
+    };
+    ASSERT_TRUE(engine.SetRecord(record).ok());
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(Redistributor::Create(mesh, &engine).ok());
+    EXPECT_EQ(told, std::vector<std::string>{engine.Library()});
+    EXPECT_EQ(engine.Library(), "NCCL " + engine.nccl_version() +
+                                    " of testing/fake_gpu/libfake_nccl.so, plugins: none");
+  });
 }
 
 // NCCL's tools show groups by the dims of the mesh that they are over.
@@ -149,17 +166,50 @@ TEST_F(NcclEngineTest, GroupsHaveNames) {
   const Pair pairs[] = {PairOf("f32[8,4]", mesh, "S(0),R", "R,R"),
                         PairOf("f32[8,4]", mesh, "R,S(0)", "R,R")};
   ranks_->Run([&](NcclEngine& engine, int64_t) {
+    int64_t splits = 0;
+    RecordOptions record;
+    record.on_log = [&](const LogEvent& event) {
+      if (event.kind != LogEvent::Kind::kSplit) return;
+      ++splits;
+      EXPECT_GT(event.ns, 0);
+      EXPECT_NE(event.text, "");
+    };
+    ASSERT_TRUE(engine.SetRecord(record).ok());
     Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
     for (const Pair& pair : pairs) {
       ASSERT_TRUE(redistribute.Prepare(pair.from, pair.to).ok());
       ASSERT_EQ(Message(Call(engine, pair)(redistribute).value().Wait()), "");
     }
+    EXPECT_EQ(splits, 2) << "and not when they are used again";
   });
   EXPECT_EQ(TheFake()->call_count("communicator meshift:world[0-3]"), 4);
   for (const char* name : {"dp[0,2]", "dp[1,3]", "tp[0-1]", "tp[2-3]"}) {
     EXPECT_EQ(TheFake()->call_count(fmt::format("communicator meshift:{}", name).c_str()), 2)
         << name;
   }
+}
+
+// Communicators whose calls never block, where an option or NCCL's own variable asks for them: then
+// the world is the root itself, and not a blocking child of it.
+TEST_F(NcclEngineTest, CallsAreBoundedWhereThatIsAskedFor) {
+  FakeEnvironment variable(FakeEnvironment::Variables{{"NCCL_COMM_BLOCKING", "0"}});
+  const std::pair<NcclOptions, int> cases[] = {
+      {{}, 2}, {{.bounded_calls = true}, 0}, {{.environment = &variable}, 0}};
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  const Pair pair = PairOf("f32[8,4]", mesh, "P", "R");
+  for (const auto& [options, splits] : cases) {
+    Start(2, options);
+    EXPECT_EQ(TheFake()->call_count("ncclCommSplit"), splits);
+    std::vector<std::vector<uint8_t>> results(2);
+    ranks_->Run([&](NcclEngine& engine, int64_t rank) {
+      Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
+      const Call call(engine, pair);
+      results[rank] = call.Result(redistribute, SomeValues(pair.from, rank, 3));
+    });
+    EXPECT_EQ(results[0], results[1]);
+    TearDown();
+  }
+  Start(1);
 }
 
 // Many runs over different groups before anyone waits; results as of runs one by one.
@@ -222,7 +272,7 @@ TEST_F(NcclEngineTest, ListsOfTensorsAndStrides) {
         const Shape shape = from.LocalBox(rank).size;
         TensorView source = TensorView::Contiguous(calls[i]->source->data(), from.dtype(), shape);
         if (transposed) {
-          // The same values, one column behind the other.
+          // The same values in column-major order.
           sources.push_back(engine.Allocate(LocalBytes(from, rank)).value());
           const BoxCopy copy{
               source.data, sources.back()->data(), shape, {shape[1], 1}, {1, shape[0]}};
@@ -303,8 +353,8 @@ TEST_F(NcclEngineTest, CollectivesOfSeveralGroupsAreChained) {
       }
       for (const auto& stream : streams) ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
     });
-    // Of ten collectives each waits for the one before it, if only one may run. The first of each
-    // group may wait for what has connected it.
+    // If only one collective may run at once, each of ten waits for the previous one. The first of
+    // each group may also wait for the calls that connect the group.
     const int64_t waits = TheFake()->call_count("cuStreamWaitEvent") - before;
     EXPECT_GE(waits, chained ? 2 * 9 : 0);
     EXPECT_LE(waits, chained ? 2 * 11 : 2 * 2);
@@ -314,7 +364,7 @@ TEST_F(NcclEngineTest, CollectivesOfSeveralGroupsAreChained) {
   Start(1);
 }
 
-// What waits on one stream for work of its user holds up no group on another one.
+// A collective that waits on its stream for the user's work does not delay groups on other streams.
 TEST_F(NcclEngineTest, GroupsDoNotWaitForEachOther) {
   Start(2);
   std::atomic<bool> go_on{false};
@@ -378,6 +428,8 @@ TEST_F(NcclEngineTest, MemoryIsFreedAndAllocatedWithoutTheDevice) {
   EXPECT_EQ(TheFake()->call_count("cuMemFree"), 0);
   // Ten buffers, and the word of each world.
   EXPECT_EQ(TheFake()->call_count("cuMemAllocFromPoolAsync"), 2 * 11);
+  // Each pool keeps freed memory, since its release threshold is set.
+  EXPECT_EQ(TheFake()->call_count("cuMemPoolSetAttribute"), 2);
 }
 
 // No kernel is loaded by its first launch.
@@ -415,7 +467,7 @@ TEST_F(NcclEngineTest, MeshOfSomeRanks) {
   });
 }
 
-// What one rank lacks, all ranks say.
+// If something is missing on one rank, all ranks report it.
 TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
   Start(1);
   const auto create = [](const std::function<void(NcclOptions*)>& spoil) {
@@ -457,7 +509,7 @@ TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
             "unset it");
 }
 
-// An abort of groups that share resources with what was lent would abort that too.
+// Aborting groups that share resources with a lent communicator would abort that too.
 TEST_F(NcclEngineTest, LentCommunicatorsShareNothing) {
   Start(1);
   FakeEnvironment sharing(FakeEnvironment::Variables{{"NCCL_COMM_SPLIT_SHARE_RESOURCES", "1"}});

@@ -36,12 +36,12 @@ namespace {
 
 constexpr NcclVersion kNamedCollectivesOnly{2, 31, 0};
 
-// Since 2.31 a list that names only all-reduce leaves the other collectives without an algorithm.
+// Since 2.31, if the list names only all-reduce, the other collectives have no algorithm.
 std::string TreeForAllReduce(const NcclVersion& version) {
   return version < kNamedCollectivesOnly ? "allreduce:tree" : "ring,tree;allreduce:tree";
 }
 
-// /dev/null, by which users say that there is no file.
+// Whether it is /dev/null, which users name to have no file.
 bool IsNull(const struct stat& info) {
   return S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 3);
 }
@@ -71,7 +71,7 @@ std::optional<int> ParseInt(std::string_view text) {
   return value;
 }
 
-// As the system has it, whatever HOME says.
+// The home in the system's user database, not $HOME; empty if unknown.
 std::string HomeOfUser() {
   passwd entry = {};
   passwd* found = nullptr;
@@ -82,7 +82,7 @@ std::string HomeOfUser() {
   return found->pw_dir;
 }
 
-// The file of a loaded library; `name` where the linker does not say.
+// The file of a loaded library; `name` if the dynamic linker does not know it.
 std::string PathOf(void* handle, const std::string& name) {
   link_map* map = nullptr;
   const bool found = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] != '\0';
@@ -104,7 +104,7 @@ class ProcessEnvironment final : public Environment {
   }
   std::optional<std::string> FindLibrary(const std::string& name,
                                          absl::Span<const std::string> one_of) const override {
-    // As NCCL does.
+    // NCCL uses the same flags.
     void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) return std::nullopt;
     const bool has =
@@ -127,11 +127,11 @@ absl::StatusOr<NcclProfile> ParseNcclProfile(std::string_view name) {
   for (const NcclProfile profile : {NcclProfile::kBatchInvariant, NcclProfile::kTorchtitanVllm}) {
     if (name == Name(profile)) return profile;
   }
-  return InvalidArgument("'{}' is no profile (batch-invariant torchtitan-vllm)", name);
+  return InvalidArgument("unknown profile '{}'; expected batch-invariant or torchtitan-vllm", name);
 }
 
 NcclVersion NcclVersion::FromCode(int code) {
-  // Before 2.9 a place less for the minor version.
+  // Versions before 2.9 have one digit for the minor version.
   if (code < 10000) return {code / 1000, code % 1000 / 100, code % 100};
   return {code / 10000, code % 10000 / 100, code % 100};
 }
@@ -144,7 +144,7 @@ absl::StatusOr<NcclVersion> NcclVersion::Parse(std::string_view text) {
     if (number && *number >= 0 && *number < 100) numbers.push_back(*number);
   }
   if (numbers.size() != parts.size() || numbers.size() < 2 || numbers.size() > 3) {
-    return InvalidArgument("'{}' is no NCCL version of the form 2.28 or 2.28.9", text);
+    return InvalidArgument("invalid NCCL version '{}'; expected the form 2.28 or 2.28.9", text);
   }
   return NcclVersion{numbers[0], numbers[1], numbers.size() == 3 ? numbers[2] : 0};
 }
@@ -174,7 +174,8 @@ std::vector<NcclSetting> NcclProfileSettings(NcclProfile profile, const NcclVers
       Effective("NCCL_ALGO", algorithm,
                 version < kNamedCollectivesOnly
                     ? "all-reduce by tree: one order of sums, whatever the size"
-                    : "all-reduce by tree; since 2.31 the others must be named, or have none");
+                    : "all-reduce by tree; since 2.31 a collective that is not named has no "
+                      "algorithm");
   const NcclSetting proto = Effective("NCCL_PROTO", "Simple", "one protocol, whatever the size");
   const NcclSetting nvls = Effective("NCCL_NVLS_ENABLE", "0", "no sums in NVSwitch");
   const NcclSetting collnet = Effective("NCCL_COLLNET_ENABLE", "0", "no sums in network switches");
@@ -188,7 +189,7 @@ std::vector<NcclSetting> NcclProfileSettings(NcclProfile profile, const NcclVers
       Effective("NCCL_MAX_NCHANNELS", "1", "one channel, of every communicator"),
       proto,
       algo,
-      WithoutEffect("NCCL_NTHREADS", "1", "no multiple of 32, so NCCL takes its maximum"),
+      WithoutEffect("NCCL_NTHREADS", "1", "not a multiple of 32, so NCCL takes its maximum"),
       {"NCCL_SOCKET_NTHREADS", "1", true, false,
        "one thread per socket connection; no result depends on it"},
   };
@@ -214,14 +215,13 @@ NcclEnvironment::NcclEnvironment(Environment& process, const std::string& home,
   Read(system_file);
 }
 
-// What was there first counts. NCCL keeps so much of a name, and of a value. It waits for the
-// writer of a FIFO, which this does not.
+// The first line of a name counts. Unlike NCCL, this does not wait for the writer of a FIFO.
 void NcclEnvironment::Read(const std::string& path) {
-  constexpr size_t kMost = 1023;
+  constexpr size_t kMost = 1023;  // characters that NCCL keeps of a name, and of a value
   constexpr int64_t kMaxBytes = int64_t{1} << 20;
   if (unread_) return;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return;  // as NCCL does
+  if (fd < 0) return;  // NCCL ignores it too
   struct stat info = {};
   const bool is_known = fstat(fd, &info) == 0;
   std::string text;
@@ -235,7 +235,7 @@ void NcclEnvironment::Read(const std::string& path) {
   } else if (!is_known || !(S_ISDIR(info.st_mode) || IsNull(info))) {
     unread_ =
         fmt::format("unknown: {} is {}", path.substr(0, kMost),
-                    is_known && S_ISREG(info.st_mode) ? "larger than a MiB" : "no regular file");
+                    is_known && S_ISREG(info.st_mode) ? "larger than a MiB" : "not a regular file");
   }
   close(fd);
   std::istringstream lines(text);
@@ -255,13 +255,13 @@ std::optional<std::string> NcclEnvironment::Get(const std::string& name) const {
 std::string NcclChange::ToString() const {
   switch (outcome) {
     case Outcome::kSet:
-      return fmt::format("{} was not set, is '{}'", name, value);
+      return fmt::format("{} was not set, is now '{}'", name, value);
     case Outcome::kEqual:
       return fmt::format("{} is '{}' already", name, value);
     case Outcome::kConflict:
       return fmt::format("{} is '{}', not '{}'", name, *previous, value);
     case Outcome::kOverwritten:
-      return fmt::format("{} was '{}', is '{}'", name, *previous, value);
+      return fmt::format("{} was '{}', is now '{}'", name, *previous, value);
   }
   return name;
 }

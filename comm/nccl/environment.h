@@ -1,16 +1,17 @@
-// Settings that NCCL reads from the process's environment, as named profiles.
+// Named profiles of the variables that NCCL reads from the process's environment: sets them, undoes
+// them, and checks whether the environment keeps a profile's promise.
 //
 //   auto applied =
 //       ApplyNcclProfile(NcclProfile::kBatchInvariant, version, {}, environment).value();
 //   if (!applied.complete()) ...          // conflicts: applied.changes() names them
 //   applied.Undo();
 //
-// NCCL reads some variables when it makes a communicator, others once per process: a profile comes
-// before the first communicator. Nothing here needs NCCL to be there.
+// NCCL reads some variables when it makes a communicator, others once per process, so apply a
+// profile before the first communicator. Only FindLoadedNccl() needs NCCL to be installed.
 //
-// What a variable does in a version is known for 2.28.9, whose source was read, and for the change
-// of NCCL_ALGO in 2.31 (vllm-project/vllm #58179); other versions are taken to be like these, and
-// from 2.31 on no sum of NCCL's own is taken to be batch-invariant.
+// The effects of the variables are from the source of NCCL 2.28.9, and from the change of NCCL_ALGO
+// in 2.31 (vllm-project/vllm #58179). Other versions are assumed to behave the same, except that
+// from 2.31 on no reduction by NCCL is assumed to be batch-invariant.
 #ifndef MESHIFT_COMM_NCCL_ENVIRONMENT_H_
 #define MESHIFT_COMM_NCCL_ENVIRONMENT_H_
 
@@ -28,11 +29,11 @@
 namespace meshift {
 
 enum class NcclProfile : uint8_t {
-  // What makes NCCL's all-reduce batch-invariant (docs/reproducibility.md), and no more. Channels
-  // are a matter of each communicator.
+  // The variables that NCCL's all-reduce needs to be batch-invariant (docs/reproducibility.md), and
+  // no others. Each communicator sets its own number of channels.
   kBatchInvariant,
-  // What torchtitan (pull request 2994, after vLLM) sets, for bits that equal those of a trainer or
-  // generator that uses it.
+  // The variables that torchtitan sets (pull request 2994, after vLLM). Results then have the bits
+  // of a trainer or generator that sets them too.
   kTorchtitanVllm,
 };
 // "batch-invariant", "torchtitan-vllm"
@@ -44,51 +45,51 @@ struct NcclVersion {
   int minor = 28;
   int patch = 9;
 
-  // As ncclGetVersion gives it: 22809 is 2.28.9.
-  static NcclVersion FromCode(int code);
+  static NcclVersion FromCode(int code);  // ncclGetVersion's: 22809 is 2.28.9
   static absl::StatusOr<NcclVersion> Parse(std::string_view text);  // "2.31", "2.28.9"
   std::string ToString() const;                                     // "2.28.9"
-  // The check takes the comparison with 0 for one with a pointer.
+  // clang-tidy takes the comparison with 0 for one with a pointer.
   friend auto operator<=>(const NcclVersion&,
                           const NcclVersion&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct LoadedNccl {
   NcclVersion version;
-  std::string path;  // of its file, as the linker found it
+  std::string path;  // of its file, as the dynamic linker found it
 };
-// The library that MESHIFT_NCCL_LIBRARY names, else libnccl.so.2; UNAVAILABLE where there is none,
-// FAILED_PRECONDITION where that is no NCCL. Loads it, and no driver; it stays loaded.
+// Loads the library that MESHIFT_NCCL_LIBRARY names, else libnccl.so.2; it stays loaded. Does not
+// load the CUDA driver. UNAVAILABLE if the library is not found, FAILED_PRECONDITION if it is not
+// NCCL.
 absl::StatusOr<LoadedNccl> FindLoadedNccl();
 
 struct NcclSetting {
   std::string name;
   std::string value;
-  bool effective = false;  // in this version
-  bool bits = false;       // results depend on it
-  std::string effect;      // what it does, or why nothing
+  bool effective = false;  // in this version of NCCL
+  bool bits = false;       // the bits of results depend on it
+  std::string effect;      // what it does, or why it has no effect
 };
 std::vector<NcclSetting> NcclProfileSettings(NcclProfile profile, const NcclVersion& version);
 
-// What a library finds in a process: variables, and the libraries that it may load.
+// A process as NCCL sees it: its variables, and the libraries that dlopen finds.
 class Environment {
  public:
   virtual ~Environment() = default;
   virtual std::optional<std::string> Get(const std::string& name) const = 0;
   virtual void Set(const std::string& name, const std::optional<std::string>& value) = 0;
-  // The file of the library that dlopen loads by this name, if that has one of the symbols
-  // (`one_of` empty: whatever it has). The process's own environment loads it and lets go of it.
+  // The file of the library that dlopen loads by this name, if it has one of the symbols `one_of`
+  // (empty: any library will do). Process() loads the library and closes it again.
   virtual std::optional<std::string> FindLibrary(const std::string& name,
                                                  absl::Span<const std::string> one_of) const = 0;
-  // This process's own; not to be used while other threads read or write variables.
+  // This process's own environment. Do not use it while other threads read or write variables.
   static Environment& Process();
 };
 
-// What NCCL finds: a process's variables and, where these say nothing, the lines NAME=value of the
-// files that it reads before its first communicator: the one that NCCL_CONF_FILE names, else
-// .nccl.conf in the user's home; then, in any case, /etc/nccl.conf. Files are read once, here. One
-// that is a FIFO or a device, or larger than a MiB, is not read: what variables do not say is then
-// "unknown: FILE is ...", which no profile takes.
+// The settings that NCCL finds. A variable of the process has precedence. Otherwise the lines
+// NAME=value of NCCL's configuration files count, in this order: the file that NCCL_CONF_FILE
+// names, or else .nccl.conf in the user's home; then /etc/nccl.conf. The constructor reads the
+// files once. It does not read a FIFO, a device or a file larger than a MiB: variables that are not
+// set then have the value "unknown: FILE is ...", which breaks every profile.
 class NcclEnvironment final : public Environment {
  public:
   explicit NcclEnvironment(Environment& process);
@@ -107,14 +108,14 @@ class NcclEnvironment final : public Environment {
 
   Environment& process_;
   std::map<std::string, std::string> lines_;  // by name
-  std::optional<std::string> unread_;         // what a file that is not read would say
+  std::optional<std::string> unread_;         // the value of unset variables if a file is not read
 };
 
 struct NcclChange {
   enum class Outcome : uint8_t { kSet, kEqual, kConflict, kOverwritten };
   std::string name;
   std::string value;                    // the profile's
-  std::optional<std::string> previous;  // nothing: it was not set
+  std::optional<std::string> previous;  // nullopt: it was not set
   Outcome outcome = Outcome::kSet;
   std::string ToString() const;  // "NCCL_ALGO is 'ring', not 'allreduce:tree'"
 };
@@ -122,10 +123,10 @@ struct NcclChange {
 class AppliedProfile {
  public:
   absl::Span<const NcclChange> changes() const { return changes_; }  // one per setting
-  // Whether all variables are now as the profile says.
+  // Whether all variables now have the profile's values.
   bool complete() const;
-  // Gives back what was there before, where it was changed and nobody has changed it since. May be
-  // called twice.
+  // Restores the previous value of each variable that the profile changed, unless its value has
+  // changed since. May be called twice.
   void Undo();
 
  private:
@@ -136,34 +137,34 @@ class AppliedProfile {
 };
 
 struct ApplyProfileOptions {
-  bool overwrite = false;     // settings that are other than the profile's; else left alone
-  int64_t communicators = 0;  // that this process has made; with any, it is too late
+  bool overwrite = false;     // also set variables that have another value
+  int64_t communicators = 0;  // that this process has made; must be 0
 };
 
-// Sets what is not set. FAILED_PRECONDITION, and nothing is changed, where communicators exist.
-// `environment` must outlive the result.
+// Sets the profile's variables that are not set. FAILED_PRECONDITION if communicators exist; then
+// nothing is changed. `environment` must outlive the result.
 absl::StatusOr<AppliedProfile> ApplyNcclProfile(NcclProfile profile, const NcclVersion& version,
                                                 const ApplyProfileOptions& options,
                                                 Environment& environment);
 
 struct NcclFinding {
   std::string name;
-  std::optional<std::string> value;  // nothing: it is not set
-  bool breaks = false;               // the promise of the profile
-  std::string why;                   // also where it does not
+  std::optional<std::string> value;  // nullopt: it is not set
+  bool breaks = false;               // whether it breaks the profile's promise
+  std::string why;                   // also if it does not
 };
-// Judges each variable that the profile's promise depends on, by its meaning where that is what
-// counts (batch-invariant; also plugins that NCCL would load, and a version whose bits nobody has
-// measured), by its value where a peer must have the same (torchtitan-vllm;
-// also kernels and plugins that would go before it).
+// Checks each variable that the profile's promise depends on. kBatchInvariant judges the effect of
+// its value, and also plugins that NCCL would load and versions whose bits have not been measured.
+// kTorchtitanVllm compares values, since a peer must have the same, and also checks kernels and
+// plugins that would override them.
 std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
                                               const Environment& environment);
 
-// Why no variables make this version keep the profile's promise; empty where some do.
+// Why this version cannot keep the profile's promise with any variables; empty if it can.
 std::string WhyUnfit(NcclProfile profile, const NcclVersion& version);
 
 // The first finding that breaks the promise: "NCCL_ALGO is 'ring': all-reduce may take ..."; empty
-// where there is none.
+// if there is none.
 std::string WhatBreaks(const std::vector<NcclFinding>& findings);
 
 }  // namespace meshift

@@ -1,5 +1,5 @@
-// CheckNcclEnvironment: what NCCL would make of the variables, after its sources (2.28.9:
-// src/init.cc, src/graph/connect.cc, src/graph/tuning.cc, src/plugin/).
+// CheckNcclEnvironment: predicts NCCL's choices from the variables, after the source of NCCL 2.28.9
+// (src/init.cc, src/graph/connect.cc, src/graph/tuning.cc, src/plugin/).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,8 +22,8 @@
 namespace meshift {
 namespace {
 
-// Ring, tree and symmetric kernels are chosen among in one step, and nobody has measured whether
-// the bits of what it takes then depend on the size.
+// From this version on NCCL chooses among ring, tree and symmetric kernels in one step. Whether its
+// bits then depend on the size has not been measured.
 constexpr NcclVersion kOneChoice{2, 31, 0};
 
 class Judge {
@@ -39,11 +39,11 @@ class Judge {
            "sums in NVSwitch (NVLS), whose order is not fixed");
     Number("NCCL_COLLNET_ENABLE", 0, 0, "no sums in the network",
            "sums in network switches (CollNet), whose order is not fixed");
-    // The environment wins over a communicator's own configuration, upwards too.
+    // NCCL lets these override a communicator's configuration, even to more channels.
     for (const char* const name :
          {"NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"}) {
       Number(name, 0, 1, "leaves the number of channels to the communicator",
-             "overrides the one channel that communicators under this promise ask for");
+             "overrides the one channel that communicators under this promise request");
     }
     for (const char* const name : {"NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"}) {
       Add(name, false, "leaves a communicator of one channel as it is");
@@ -53,7 +53,7 @@ class Judge {
     return std::move(findings_);
   }
 
-  // By value, and what NCCL would make of variables that the profile does not name.
+  // Compares the profile's variables by value; judges the others by their effect.
   std::vector<NcclFinding> ByValue(const std::vector<NcclSetting>& settings) {
     for (const NcclSetting& setting : settings) {
       const bool equal = environment_.Get(setting.name) == setting.value;
@@ -68,7 +68,7 @@ class Judge {
   }
 
  private:
-  // Empty is unset, to NCCL too.
+  // NCCL treats an empty variable as unset, and so does this.
   std::string Get(const std::string& name) const { return environment_.Get(name).value_or(""); }
 
   void Add(const std::string& name, bool breaks, std::string why) {
@@ -109,7 +109,7 @@ class Judge {
                              "contributions in an order that no size changes",
                              list->ToString(NcclFunction::kAllReduce)));
     }
-    // The one algorithm that all of these have everywhere.
+    // Ring is the only algorithm that NCCL has for every other collective on any topology.
     const std::string without =
         Without([&](NcclFunction function) { return list->Allows(function, "ring"); });
     if (!without.empty()) {
@@ -142,7 +142,7 @@ class Judge {
     Add(name, false, "one protocol");
   }
 
-  // The collectives but all-reduce for which `has` does not hold.
+  // The collectives other than all-reduce for which `has` is false.
   template <typename Has>
   static std::string Without(const Has& has) {
     std::vector<std::string_view> without;
@@ -153,8 +153,9 @@ class Judge {
     return fmt::format("{}", fmt::join(without, ", "));
   }
 
-  // Breaks where the number, `otherwise` where it is not set, is more than `most`. NCCL reads
-  // numbers of any base, and takes no notice of what follows them; here that is no number.
+  // Adds a finding that breaks the promise if the variable's number (`otherwise` if it is not set)
+  // is more than `most`. Bases are as for strtoll. NCCL ignores text after the number; here such a
+  // value breaks the promise.
   void Number(const std::string& name, int64_t otherwise, int64_t most, const char* kept,
               const char* broken) {
     const std::string value = Get(name);
@@ -163,10 +164,10 @@ class Judge {
       char* end = nullptr;
       errno = 0;
       number = std::strtoll(value.c_str(), &end, 0);
-      // It keeps 32 bits.
+      // NCCL keeps 32 bits.
       if (errno != 0 || *end != '\0' || *number < INT_MIN || *number > INT_MAX) number.reset();
     }
-    const bool switches = most == 0;  // any number but 0 is on
+    const bool switches = most == 0;  // a switch: any number other than 0, also negative, is on
     const bool breaks = !number || (switches ? *number != 0 : *number > most);
     Add(name, breaks, breaks ? broken : kept);
   }
@@ -177,11 +178,12 @@ class Judge {
     const std::string value = Get(name);
     if (IsNone(value)) return Add(name, false, "no tuner");
     if (!value.empty()) {
-      return Add(name, true, "a tuner may choose algorithm and channels by size; 'none' is none");
+      return Add(name, true,
+                 "a tuner may choose algorithm and channels by size; 'none' loads none");
     }
     std::string file = "libnccl-tuner.so";
     std::optional<std::string> found = environment_.FindLibrary(file, {});
-    // NCCL asks the network's plugin next.
+    // NCCL then looks for a tuner in the network plugins.
     for (const std::string& net : NetworkPlugins()) {
       if (found) break;
       file = net;
@@ -190,7 +192,7 @@ class Judge {
     if (!found) return Add(name, false, "no tuner can be loaded");
     Add(name, true,
         fmt::format("NCCL loads {} ({}), a tuner that may choose algorithm and channels by size; "
-                    "'none' is none",
+                    "'none' loads none",
                     file, *found));
   }
 
@@ -199,14 +201,15 @@ class Judge {
     const std::string value = Get(name);
     if (IsNone(value)) return Add(name, false, "no plugin sets variables");
     if (!value.empty()) {
-      return Add(name, true, "a plugin may set any variable, unseen here; 'none' is none");
+      return Add(name, true, "a plugin may set any variable, unseen here; 'none' loads none");
     }
     const std::string file = "libnccl-env.so";
     const std::optional<std::string> found = environment_.FindLibrary(file, {});
     if (!found) return Add(name, false, "no plugin that sets variables can be loaded");
     Add(name, true,
-        fmt::format("NCCL loads {} ({}), which may set any variable, unseen here; 'none' is none",
-                    file, *found));
+        fmt::format(
+            "NCCL loads {} ({}), which may set any variable, unseen here; 'none' loads none", file,
+            *found));
   }
 
   static bool IsNone(std::string_view value) {
@@ -215,7 +218,7 @@ class Judge {
                       [](char a, char b) { return (a | 0x20) == b; });
   }
 
-  // The files that NCCL tries for the plugins of networks.
+  // The files that NCCL tries as network plugins.
   std::vector<std::string> NetworkPlugins() const {
     const std::string list = Get("NCCL_NET_PLUGIN");
     if (IsNone(list)) return {};
@@ -241,7 +244,7 @@ class Judge {
   std::vector<NcclFinding> findings_;
 };
 
-// Versions of the interface that NCCL has known so far, and the next.
+// The versions of the tuner interface that NCCL has had, and the next.
 const std::vector<std::string> Judge::kTunerSymbols = {
     "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4", "ncclTunerPlugin_v5",
     "ncclTunerPlugin_v6", "ncclTunerPlugin_v7", "ncclTunerPlugin_v8"};
@@ -251,8 +254,8 @@ const std::vector<std::string> Judge::kTunerSymbols = {
 std::string WhyUnfit(NcclProfile profile, const NcclVersion& version) {
   if (profile != NcclProfile::kBatchInvariant || version < kOneChoice) return "";
   return fmt::format(
-      "since {}.{} ring, tree and symmetric kernels are chosen among in one step, and nobody has "
-      "measured its bits",
+      "since {}.{} NCCL chooses among ring, tree and symmetric kernels in one step; its bits have "
+      "not been measured",
       kOneChoice.major, kOneChoice.minor);
 }
 

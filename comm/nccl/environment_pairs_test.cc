@@ -1,6 +1,6 @@
-// The judge against what NCCL does: all pairs of the variables that it judges, each unset, harmless
-// and harmful, over the stand-in. Where the judge passes, a communicator that asks for one channel
-// has one, every collective finds an algorithm, and all elements of a sum have equal bits.
+// Compares CheckNcclEnvironment with the stand-in's behaviour, for all pairs of the variables that
+// it checks: each unset, harmless or harmful. If the check passes, a communicator that requests one
+// channel has one, every collective finds an algorithm, and all elements of a sum have equal bits.
 #include <gtest/gtest.h>
 #include <nccl.h>
 
@@ -51,7 +51,7 @@ const std::vector<Variable>& Judged() {
   return variables;
 }
 
-// A value of a variable; nothing: it is not set.
+// A variable and its value; nullopt: it is not set.
 struct Setting {
   const Variable* variable = nullptr;
   std::optional<std::string> value;
@@ -65,7 +65,7 @@ std::vector<Setting> SettingsOf(const Variable& variable) {
   return settings;
 }
 
-// Others are as the profile has them.
+// Variables that the profile needs, then `settings`.
 FakeEnvironment::Variables With(const std::vector<Setting>& settings) {
   FakeEnvironment::Variables variables;
   for (const Variable& variable : Judged()) {
@@ -79,18 +79,18 @@ FakeEnvironment::Variables With(const std::vector<Setting>& settings) {
 }
 
 struct Seen {
-  bool made = true;      // communicators, by all ranks
+  bool made = true;      // all ranks have made their communicators
   bool complete = true;  // every collective had an algorithm
-  int64_t channels = 0;  // the most of one that asks for one
+  int64_t channels = 0;  // maximum over communicators that request one channel
   bool alike = true;     // elements of equal contributions have equal sums
 };
 
-// Sums of these depend on the order.
+// The sum of these depends on the order of addition.
 constexpr int kRanks = 3;
 constexpr std::array<float, kRanks> kContributions = {1e8F, 3, -1e8F};
 constexpr size_t kCount = 48;
 
-// What a process with this environment sees.
+// Runs the ranks in a process with this environment.
 Seen Look(const FakeEnvironment::Variables& variables) {
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   Seen seen;
@@ -162,7 +162,7 @@ TEST(EnvironmentPairsTest, TheJudgePassesWhatKeepsThePromise) {
       }
     }
   }
-  // The stand-in has something to say, and so has the judge.
+  // Both outcomes occur often enough.
   EXPECT_GT(passed, 250);
   EXPECT_GT(broken, 250);
   EXPECT_EQ(Violations(), "");
@@ -170,7 +170,7 @@ TEST(EnvironmentPairsTest, TheJudgePassesWhatKeepsThePromise) {
   RecordProperty("broken", broken);
 }
 
-// Each alone, where the stand-in shows the harm.
+// Harmful values one at a time: the stand-in reproduces the harm.
 TEST(EnvironmentPairsTest, TheStandInShowsTheHarm) {
   const auto alone = [](const std::string& name, const std::string& value) {
     FakeEnvironment::Variables variables = With({});

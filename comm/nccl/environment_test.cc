@@ -63,7 +63,7 @@ TEST(NcclEnvironmentTest, FilesCountWhereVariablesSayNothing) {
   };
   EXPECT_EQ(why(process), "");
   EXPECT_THAT(why(found), testing::HasSubstr("NCCL_COLLNET_ENABLE is '1'"));
-  // A file that is named comes instead of the home's, before the system's.
+  // A named file replaces the one in the home; its lines precede the system's.
   process.variables = {{"NCCL_CONF_FILE", named}};
   const NcclEnvironment other(process, testing::TempDir(), system);
   EXPECT_EQ(other.Get("NCCL_PROTO"), "LL128");
@@ -72,7 +72,7 @@ TEST(NcclEnvironmentTest, FilesCountWhereVariablesSayNothing) {
   EXPECT_EQ(none.Get("NCCL_MIN_CTAS"), std::nullopt);
 }
 
-// What a FIFO would say is not known, and asking does not wait for its writer.
+// A FIFO is not read, so the test does not wait for its writer.
 TEST(NcclEnvironmentTest, OnlyRegularFilesAreRead) {
   const std::string fifo = testing::TempDir() + "fifo.conf";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -166,12 +166,12 @@ TEST(NcclEnvironmentTest, ChangesSayWhatTheyDid) {
   for (const NcclChange& change : applied->changes()) lines.push_back(change.ToString());
   EXPECT_EQ(lines, (std::vector<std::string>{"NCCL_ALGO is 'Ring', not 'allreduce:tree'",
                                              "NCCL_PROTO is 'Simple' already",
-                                             "NCCL_NVLS_ENABLE was not set, is '0'",
-                                             "NCCL_COLLNET_ENABLE was not set, is '0'"}));
+                                             "NCCL_NVLS_ENABLE was not set, is now '0'",
+                                             "NCCL_COLLNET_ENABLE was not set, is now '0'"}));
   FakeEnvironment other(Variables{{"NCCL_ALGO", "Ring"}});
   applied = ApplyNcclProfile(NcclProfile::kBatchInvariant, k231, {.overwrite = true}, other);
   EXPECT_EQ(applied->changes()[0].ToString(),
-            "NCCL_ALGO was 'Ring', is 'ring,tree;allreduce:tree'");
+            "NCCL_ALGO was 'Ring', is now 'ring,tree;allreduce:tree'");
 }
 
 TEST(NcclEnvironmentTest, TheProcessesOwnEnvironment) {
@@ -183,7 +183,7 @@ TEST(NcclEnvironmentTest, TheProcessesOwnEnvironment) {
   EXPECT_EQ(environment.Get("MESHIFT_TEST_VARIABLE"), std::nullopt);
 }
 
-// Which variables break the promise.
+// The names of the variables that break the promise.
 std::vector<std::string> Breaks(NcclProfile profile, const NcclVersion& version,
                                 const Variables& variables) {
   std::vector<std::string> names;
@@ -212,7 +212,7 @@ TEST(NcclEnvironmentTest, CheckGoesByMeaningForBatchInvariance) {
   for (const char* const wrong :
        {"", "ring", "tree,ring", "allreduce:tree,nvls", "^nvls", "broadcast:tree", "tre",
         "all_reduce:tree", "allreduce:tree;ring",
-        // Nothing but all-reduce has a tree.
+        // No other collective has a tree.
         "Tree", "tree;broadcast:ring", "allreduce:tree;allgather:nvls", "^ring;allreduce:tree"}) {
     EXPECT_FALSE(algo(k228, wrong)) << wrong;
   }
@@ -229,7 +229,7 @@ TEST(NcclEnvironmentTest, CheckGoesByMeaningForBatchInvariance) {
                                              {"NCCL_ENV_PLUGIN", "STATIC_PLUGIN"}}) {
     EXPECT_EQ(Breaks(profile, k228, With(kBatchInvariant, name, value)), Names{name});
   }
-  // One channel for all is more than is needed, and right.
+  // One channel for all communicators is more than the promise needs, and passes.
   EXPECT_EQ(Breaks(profile, k228, With(kBatchInvariant, "NCCL_MIN_NCHANNELS", "1")), Names{});
 }
 
@@ -240,7 +240,7 @@ TEST(NcclEnvironmentTest, NumbersAreReadAsNcclReadsThem) {
   for (const char* const one : {"", "1", "0x1", "01", "0", "-3"}) {
     EXPECT_TRUE(fits("NCCL_MAX_CTAS", one)) << one;
   }
-  // The last three are 2 to NCCL, which keeps 32 bits, or nothing that anybody means.
+  // NCCL reads the last three as 2, since it keeps 32 bits, or as values that no user intends.
   for (const char* const more :
        {"2", "0x10", "010", "4x", "4294967298", "-4294967294", "99999999999999999999"}) {
     EXPECT_FALSE(fits("NCCL_MAX_CTAS", more)) << more;
@@ -269,8 +269,8 @@ TEST(NcclEnvironmentTest, EveryCollectiveNeedsAProtocol) {
             "NCCL_PROTO is 'Simple;reduce:^LL,LL128,Simple;broadcast:^LL,LL128,Simple': leaves "
             "broadcast, reduce no protocol: such a call ends with 'no algorithm'");
   EXPECT_EQ(why("simpel"),
-            "NCCL_PROTO is 'simpel': NCCL refuses it: 'simpel' is no protocol of NCCL's (ll ll128 "
-            "simple)");
+            "NCCL_PROTO is 'simpel': NCCL refuses it: unknown protocol 'simpel'; NCCL knows ll "
+            "ll128 simple");
 }
 
 TEST(NcclEnvironmentTest, PluginsThatNcclLoadsByItselfCount) {
@@ -281,7 +281,7 @@ TEST(NcclEnvironmentTest, PluginsThatNcclLoadsByItselfCount) {
   tuned.libraries["libnccl-tuner.so"] = {};
   EXPECT_EQ(why(tuned),
             "NCCL_TUNER_PLUGIN is not set: NCCL loads libnccl-tuner.so (/fake/libnccl-tuner.so), a "
-            "tuner that may choose algorithm and channels by size; 'none' is none");
+            "tuner that may choose algorithm and channels by size; 'none' loads none");
   tuned.variables["NCCL_TUNER_PLUGIN"] = "";
   EXPECT_NE(why(tuned), "");
   tuned.variables["NCCL_TUNER_PLUGIN"] = "None";
@@ -291,11 +291,11 @@ TEST(NcclEnvironmentTest, PluginsThatNcclLoadsByItselfCount) {
   set.libraries["libnccl-env.so"] = {};
   EXPECT_EQ(why(set),
             "NCCL_ENV_PLUGIN is not set: NCCL loads libnccl-env.so (/fake/libnccl-env.so), which "
-            "may set any variable, unseen here; 'none' is none");
+            "may set any variable, unseen here; 'none' loads none");
   set.variables["NCCL_ENV_PLUGIN"] = "none";
   EXPECT_EQ(why(set), "");
 
-  // A plugin for networks may be a tuner as well.
+  // A network plugin may also be a tuner.
   FakeEnvironment net(kBatchInvariant);
   net.libraries["libnccl-net.so"] = {"ncclNetPlugin_v11"};
   net.libraries["libnccl-net-fast.so"] = {"ncclNetPlugin_v11", "ncclTunerPlugin_v5"};
@@ -316,8 +316,8 @@ TEST(NcclEnvironmentTest, AVersionThatNobodyHasMeasuredIsUnfit) {
   };
   EXPECT_EQ(why({2, 30, 7}), "");
   EXPECT_EQ(why(k231),
-            "the version of NCCL is '2.31.2': since 2.31 ring, tree and symmetric kernels are "
-            "chosen among in one step, and nobody has measured its bits");
+            "the version of NCCL is '2.31.2': since 2.31 NCCL chooses among ring, tree and "
+            "symmetric kernels in one step; its bits have not been measured");
 }
 
 TEST(NcclEnvironmentTest, TheProcessesLibraries) {
@@ -340,11 +340,11 @@ TEST(NcclEnvironmentTest, CheckGoesByValueForBitsThatEqualAPeers) {
   EXPECT_EQ(Breaks(profile, k228, variables), Names{});
   EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_MAX_NCHANNELS", "2")),
             Names{"NCCL_MAX_NCHANNELS"});
-  // Without effect on results: reported, but no breach.
+  // No effect on results: reported, but does not break the promise.
   EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_NTHREADS", "512")), Names{});
   EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_SOCKET_NTHREADS", "4")), Names{});
   EXPECT_EQ(Breaks(profile, k231, variables), Names{"NCCL_ALGO"});
-  // What the profile does not name counts too.
+  // Variables that the profile does not name can break the promise too.
   for (const auto& [name, value] : Variables{{"NCCL_MIN_CTAS", "4"},
                                              {"NCCL_SYM_KERNEL", "AllReduce_AGxLL_R"},
                                              {"NCCL_SYM_NOWIN_ENABLE", "1"},
@@ -387,7 +387,7 @@ TEST(NcclEnvironmentTest, ProfilesHaveNames) {
   EXPECT_EQ(*ParseNcclProfile("batch-invariant"), NcclProfile::kBatchInvariant);
   EXPECT_EQ(*ParseNcclProfile("torchtitan-vllm"), NcclProfile::kTorchtitanVllm);
   EXPECT_EQ(Message(ParseNcclProfile("ring").status()),
-            "'ring' is no profile (batch-invariant torchtitan-vllm)");
+            "unknown profile 'ring'; expected batch-invariant or torchtitan-vllm");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// What goes wrong on one rank ends all others with an error, in time: another target, another
-// shape, a rank that never calls, a device that stops; also with several groups and graphs. Over
-// the stand-in libraries, ranks are threads. Each a hundred times, in twenty parts, which wait side
-// by side.
+// A fault on one rank ends all others with an error, in time: another target, another shape, a rank
+// that never calls, a device that stops; also with several groups and graphs. Over the stand-in
+// libraries; ranks are threads. Each fault a hundred times, in twenty parts, which run side by
+// side.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,10 +34,9 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kRanks = 4;
-// Parts that run side by side, and other tests, take a rank's time: what is well takes less all the
-// same.
+// Long enough for correct calls, although parts and other tests share the cores.
 constexpr milliseconds kTimeout(2000);
-// Parts of the test run side by side on few cores; what hangs takes minutes.
+// Beyond the time-out, since parts run side by side on few cores. A hang would take minutes.
 constexpr milliseconds kGrace(5000);
 
 constexpr int kParts = 20;
@@ -59,7 +58,7 @@ class Rank {
             Redistributor::Create(mesh_, &engine, {.agreement = agreement, .timeout = kTimeout})
                 .value()) {}
 
-  // With `place` of 16 in the memory of calls, so that several can be under way.
+  // Uses part `place` (0 to 15) of the memory for calls, so that several calls can be in flight.
   absl::StatusOr<RunHandle> Start(const std::string& tensor, const std::string& from_text,
                                   const std::string& to_text, int place = 0,
                                   Stream* after = nullptr) {
@@ -82,7 +81,7 @@ class Rank {
   }
   NcclEngine& engine() { return engine_; }
 
-  // What comes is what is timed.
+  // Starts the time that elapsed() measures.
   void Begin() { begin_ = Clock::now(); }
   Clock::duration elapsed() const { return Clock::now() - begin_; }
 
@@ -120,11 +119,11 @@ class NcclFaultTest : public testing::TestWithParam<int> {
       rank.Begin();
       ends[r].status = call(r, rank);
       ends[r].took = rank.elapsed();
-      // None leaves before its peers have asked it.
+      // No rank leaves while its peers may still call it.
       EXPECT_TRUE((*ranks)->bootstrap(r).Exchange("").ok());
     });
     for (const End& end : ends) {
-      // The first reason, and who had it, are said once.
+      // The first error and its rank are named once.
       const std::string text = end.status.ToString();
       EXPECT_EQ(text.find(" has failed: rank "), std::string::npos) << text;
     }
@@ -172,12 +171,12 @@ TEST_P(NcclFaultTest, AnotherTarget) {
   for (int i = FirstRound(); i < EndRound() && !HasFailure(); ++i) {
     const Agreement agreement = AgreementOf(i);
     const int odd = i / 9 % kRanks;
-    // Whoever does not compare finds out from calls that do not match; "P,S(0)" has none.
+    // Without agreement only calls that do not match reveal it, and "P,S(0)" makes no calls.
     const std::string other = agreement == Agreement::kOff ? others[2] : others[i / 3 % 3];
     const auto call = [&](int64_t r, Rank& rank) {
       return rank.Run("f32[8]", "P,R", r == odd ? other : "R,R");
     };
-    // A group may be wanted by the others only.
+    // Only the other ranks may need some group, so splits may hang: use a short set-up time-out.
     const std::vector<End> ends = Run(i, agreement, call, kTimeout);
     ExpectInTime(ends);
     EXPECT_TRUE(
@@ -259,7 +258,7 @@ TEST_P(NcclFaultTest, GroupsThatHangEndTogether) {
   }
 }
 
-// NCCL keeps a communicator while a graph has its operations: nobody waits for that.
+// NCCL keeps a communicator while a graph has its operations; the engine does not wait for that.
 TEST_P(NcclFaultTest, AGraphHoldsNoErrorUp) {
   for (int i = FirstRound(); i < EndRound() && !HasFailure(); ++i) {
     const int64_t missing = i % kRanks;
@@ -280,8 +279,8 @@ TEST_P(NcclFaultTest, AGraphHoldsNoErrorUp) {
   }
 }
 
-// As seen from its peers, a process that was killed: its device does nothing more. Once: what was
-// left on it stays there. Processes are killed by kill_test.sh.
+// To its peers this is a killed process: its device does nothing more. Runs once, since its work
+// stays on the device. kill_test.sh kills processes.
 TEST_P(NcclFaultTest, ADeviceThatStops) {
   if (GetParam() > 0) GTEST_SKIP() << "made once";
   constexpr int64_t kDead = 2;

@@ -33,10 +33,10 @@ TEST_F(NcclGraphTest, CallsAreCaptured) {
       {"i16[9,7]", "P,P,S(0)", "S(1),R,R"},     {"f32[7,5]", "S(0),S(1),R", "R,S(0),S(1)"},
       {"f64[4,4]", "P(max),R,P(max)", "R,R,R"},
   };
-  for (const int max_ctas : {-1, 8}) {
-    NcclOptions options;
-    options.max_ctas = max_ctas;
-    Start(8, options, static_cast<uint64_t>(max_ctas + 5));
+  uint64_t seed = 4;
+  for (const NcclOptions& options :
+       {NcclOptions{}, NcclOptions{.max_ctas = 8}, NcclOptions{.bounded_calls = true}}) {
+    Start(8, options, seed++);
     const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=2").value();
     std::vector<Pair> pairs;
     for (const auto& call : kCalls) pairs.push_back(PairOf(call[0], mesh, call[1], call[2]));
@@ -86,7 +86,7 @@ TEST_F(NcclGraphTest, CallsAreCaptured) {
   Start(1);
 }
 
-// What a graph uses stays, although later calls need more of it.
+// A graph's memory is not freed when later calls need more.
 TEST_F(NcclGraphTest, AGraphKeepsItsMemory) {
   Start(4);
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
@@ -107,7 +107,7 @@ TEST_F(NcclGraphTest, AGraphKeepsItsMemory) {
     graph.End();
     for (const auto& call : calls) {
       call->Result(redistribute, SomeValues(call->pair.from, rank, 2));
-      // Memory that nobody uses is freed now.
+      // Allocate frees memory that is not used any more.
       ASSERT_TRUE(engine.Allocate(8).ok());
     }
     small.Put(values);

@@ -19,8 +19,8 @@
 namespace meshift {
 namespace {
 
-// How long an abort waits for a call to come out by itself. One that waits for nobody takes some
-// microseconds.
+// How long an abort waits for calls inside NCCL to return by themselves. A call that does not wait
+// for a peer takes some microseconds.
 constexpr std::chrono::milliseconds kCallGrace(100);
 
 }  // namespace
@@ -46,7 +46,7 @@ bool NcclGroups::Adopt(NcclGroup& group) {
   ncclComm_t comm = nullptr;
   {
     const MutexLock lock(mutex_);
-    // As NCCL writes it.
+    // Atomic, since a thread of NCCL's writes it.
     comm = std::atomic_ref(group.made_).exchange(nullptr, std::memory_order_acq_rel);
     group.making_ = false;
     if (!collected_) {
@@ -54,7 +54,7 @@ bool NcclGroups::Adopt(NcclGroup& group) {
       return !ended_;
     }
   }
-  // It came too late for the abort of all.
+  // The abort of all communicators has missed this one.
   if (comm != nullptr) AbortTogether({comm});
   return false;
 }
@@ -157,15 +157,15 @@ bool NcclGroups::AbortAll() {
     for (const std::shared_ptr<NcclGroup>& group : groups_) {
       if (group->lent) continue;
       const ncclComm_t comm = group->comm_.exchange(nullptr, std::memory_order_acq_rel);
-      // The abort of one that is not through with a call waits for that call, which kernels of
-      // another may hold up: these are stopped first.
+      // The abort of a communicator with an unfinished call waits for that call. Kernels of other
+      // communicators may hold it up, so those are aborted first.
       if (comm != nullptr) (group->busy_ ? busy : comms).push_back(comm);
     }
     collected_ = true;
   }
   comms.insert(comms.end(), busy.begin(), busy.end());
   const bool aborted = AbortTogether(comms);
-  // NCCL is through with their children now, unless it has refused.
+  // If the abort succeeded, NCCL does not store handles of their children any more.
   std::vector<ncclComm_t> children;
   if (aborted) {
     const MutexLock lock(mutex_);
@@ -176,7 +176,7 @@ bool NcclGroups::AbortAll() {
       if (child != nullptr) children.push_back(child);
     }
   } else {
-    // It may write to them for ever.
+    // NCCL may write to the groups at any time, so they are leaked.
     const MutexLock lock(mutex_);
     static_cast<void>(new std::vector<std::shared_ptr<NcclGroup>>(groups_));
   }

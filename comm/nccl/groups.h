@@ -1,21 +1,22 @@
-// The communicators of a job: their handles, and how all of them end at once while other threads
-// are inside NCCL.
+// The ncclComm_t handles of an NcclJob, and how to abort all of them at once while other threads
+// are inside NCCL calls.
 //
-//   if (!groups->Begin(*group)) return Error();          // all of them are ended
+//   if (!groups->Begin(*group)) return Error();          // all communicators have ended
 //   const ncclResult_t result = nccl.AllReduce(..., group->comm(), stream);
 //   groups->End(*group, /*through=*/result != ncclInProgress);
 //   ...
-//   groups->Abort();                                     // any thread; waits for nobody
+//   groups->Abort();                                     // any thread; returns at once
 //
-// Whoever has a handle may use it, so it is taken from its group before the communicator is ended:
-// afterwards nobody asks it for its state. A call of a communicator that blocks may be inside NCCL
-// then; the abort lets short calls come out first, and ends those that do not. A communicator that
-// is being made is stored by a thread of NCCL's, at any time until the call that makes it is
-// through or its parent's abort has returned: only then it is looked for.
+// A handle is removed from its group before its communicator is ended, so that no thread uses it
+// afterwards. A call of a blocking communicator may still be inside NCCL then: the abort gives
+// short calls 100 ms to return, and ends the others. While a communicator is being made, a thread
+// of NCCL's may store its handle at any time until the call that makes it has finished, or until
+// the abort of its parent has returned. The handle is read only after that.
 //
-// ncclCommAbort waits for the ranks of the same host to call it too, for work of the device, and
-// for graphs with captured operations to be destroyed. What it waits for may be held up by kernels
-// of another communicator; so all are aborted in one NCCL group, on a thread of its own.
+// ncclCommAbort waits for three things: the ranks of the same host must call it too, work on the
+// device must end, and graphs with captured operations must be destroyed. Kernels of another
+// communicator may hold these up, so all communicators are aborted in one NCCL group, on a thread
+// of its own.
 //
 // Not a public header.
 #ifndef MESHIFT_COMM_NCCL_GROUPS_H_
@@ -40,37 +41,37 @@
 
 namespace meshift {
 
-// One ncclComm_t. Owned by its NcclGroups, but for a lent one.
+// One ncclComm_t. Its NcclGroups ends it, unless it is lent: then its owner does.
 struct NcclGroup {
-  // Set before others see the group.
-  bool lent = false;
-  // Split from one that the abort of all aborts, and does not block: NCCL stores it by itself.
+  // Constant once other threads can see the group.
+  bool lent = false;  // an external communicator, borrowed from a framework
+  // Split from a parent that is neither blocking nor lent: a thread of NCCL's stores the handle.
   bool made_aside = false;
-  bool blocking = false;  // its calls return once they are launched; false as well: it is not known
+  bool blocking = false;  // calls return once launched; false also if unknown (lent)
   bool may_split = true;
   std::vector<int64_t> ranks;  // ascending world ranks
   int member = 0;
-  std::string config;                   // by which it was made, beside the ranks
-  std::string name;                     // NCCL's tools show it; NCCL keeps the pointer
-  std::shared_ptr<NcclGroup> splitter;  // whose communicator is split in place of its own; or null
-  CUdeviceptr word = 0;                 // 4 bytes for barriers, and 4 for each member
+  std::string config;                   // NcclSplit::kind that it was made with
+  std::string name;                     // for NCCL's tools; NCCL keeps the pointer
+  std::shared_ptr<NcclGroup> splitter;  // the parent of its splits in place of itself; may be null
+  CUdeviceptr word = 0;                 // 4 bytes for barriers, then 4 bytes per member
 
-  // Of the thread that makes calls (NcclJob).
-  uint32_t kinds = 0;        // of calls that were made
+  // Guarded by NcclJob's lock.
+  uint32_t kinds = 0;        // bit set of the kinds of calls launched so far
   int64_t calls = 0;         // launched so far, not counting captured ones
   uint64_t last_launch = 0;  // its number; 0: none
 
-  // Null once somebody ends it.
+  // Null once a thread has taken the handle to end the communicator.
   ncclComm_t comm() const { return comm_.load(std::memory_order_acquire); }
   std::string ToString() const;  // "group {0,1,4}"
 
  private:
   friend class NcclGroups;
   std::atomic<ncclComm_t> comm_ = nullptr;
-  ncclComm_t made_ = nullptr;  // where NCCL stores it
+  ncclComm_t made_ = nullptr;  // where NCCL stores the handle of a new communicator
   // Guarded by the lock of the NcclGroups.
   bool making_ = false;
-  bool busy_ = false;  // a call is under way
+  bool busy_ = false;  // NCCL has not finished a call
 };
 
 class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
@@ -78,34 +79,38 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   NcclGroups(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<CudaDevice> device)
       : nccl_(std::move(nccl)), device_(std::move(device)) {}
 
-  // A communicator that exists.
+  // Adds a group whose communicator exists.
   void Add(const std::shared_ptr<NcclGroup>& group, ncclComm_t comm);
-  // One that is to be made: the result is what NCCL is to be given for it, which stays.
+  // Adds a group whose communicator is to be made. Returns the address to give to NCCL for the new
+  // handle; it is valid as long as the group.
   ncclComm_t* Make(const std::shared_ptr<NcclGroup>& group);
-  // The call that makes it is through: it is the group's now. False: all are ended, it too.
+  // Gives the new handle to the group, after the call that makes it. False: all communicators have
+  // ended, this one too.
   bool Adopt(NcclGroup& group);
-  // It will not be made. No thread of NCCL's may store it any more.
+  // Removes a group whose communicator was not made. NCCL must not store its handle any more.
   void Drop(const NcclGroup& group);
   std::vector<std::shared_ptr<NcclGroup>> all() const;
 
-  // Around each call of NCCL for a group. False: all are ended, and no call may be made.
+  // Begin and End surround each NCCL call for a group. False: the communicator has ended, and no
+  // call may be made.
   bool Begin(NcclGroup& group);
-  // `through`: NCCL is not working on it any longer.
+  // `through`: NCCL has finished with the call.
   void End(NcclGroup& group, bool through);
-  // Of a call that was not through: ncclCommGetAsyncError. False: the communicator is ended.
+  // ncclCommGetAsyncError, after a call that NCCL has not finished. False: the communicator has
+  // ended.
   bool Ask(NcclGroup& group, ncclResult_t* state);
-  // `result` of a call for the group, with NCCL's last words about it.
+  // `result` of a call for the group as a Status, with NCCL's last error text about it.
   absl::Status StatusOf(const NcclGroup& group, ncclResult_t result, const char* function) const;
-  // The first error that a group reports by itself. Asks none that is lent or has a call under way.
+  // The first asynchronous error of any group. Does not ask lent groups, or non-blocking ones with
+  // an unfinished call.
   absl::Status AsyncErrors();
 
-  // Takes the handle to end it; null: somebody else does.
+  // Takes the handle, for the caller to end the communicator; null: another thread has taken it.
   ncclComm_t Take(NcclGroup& group);
-  // Aborts all that are not lent. Any thread, any number of times.
+  // Starts to abort all communicators that are not lent. Any thread, any number of times.
   void Abort();
-  // Aborts, where nobody has yet, and waits for it, so long at most. True: NCCL is through, so
-  // nothing comes to a stream any more. False as well where there was nothing to abort, or NCCL
-  // refused.
+  // Calls Abort() and waits at most `patience` for it. True: NCCL has finished, so it puts nothing
+  // on a stream any more. False: not yet, or there was nothing to abort, or NCCL refused.
   bool AwaitAbort(std::chrono::nanoseconds patience);
 
  private:
@@ -117,10 +122,10 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
 
   mutable Mutex mutex_;  // never held while NCCL may block
   std::condition_variable changed_;
-  int calling_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  int calling_ MESHIFT_GUARDED_BY(mutex_) = 0;         // calls between Begin and End
   bool ended_ MESHIFT_GUARDED_BY(mutex_) = false;      // no call may begin
-  bool collected_ MESHIFT_GUARDED_BY(mutex_) = false;  // the abort has its handles
-  std::vector<std::shared_ptr<NcclGroup>> groups_ MESHIFT_GUARDED_BY(mutex_);  // as they were made
+  bool collected_ MESHIFT_GUARDED_BY(mutex_) = false;  // the abort has taken the handles
+  std::vector<std::shared_ptr<NcclGroup>> groups_ MESHIFT_GUARDED_BY(mutex_);  // in order of making
   std::shared_ptr<SideThread> aborting_ MESHIFT_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// Calls that hang, and who notices: the watchdog, whoever waits, and whether a call is on the
+// The watchdog detects calls that hang, whether or not the caller waits through the engine, on the
 // device or still inside NCCL. Time counts from when a call could run. Over the stand-in libraries.
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ CUstream HandleOf(NcclEngine& engine, Stream& stream) {
   return static_cast<CUstream>(engine.HandleOf(stream).value());
 }
 
-// Work of a user on a stream: it takes so long.
+// Puts work of the user on a stream that takes `time`.
 void Occupy(NcclEngine& engine, Stream& stream, const milliseconds& time) {
   const CUhostFn sleep = [](void* how_long) {
     std::this_thread::sleep_for(*static_cast<const milliseconds*>(how_long));
@@ -61,7 +61,7 @@ class NcclHangTest : public NcclEngineTest {
   void Meet(int64_t rank) { EXPECT_TRUE(ranks_->bootstrap(rank).Exchange("").ok()); }
 };
 
-// As a framework does that waits by CUDA alone.
+// A framework may wait through CUDA alone.
 TEST_F(NcclHangTest, IsNoticedWhereNobodyWaitsThroughTheEngine) {
   StartWith(2, milliseconds(300));
   const auto driver = CudaDriver::Load().value();
@@ -79,12 +79,12 @@ TEST_F(NcclHangTest, IsNoticedWhereNobodyWaitsThroughTheEngine) {
                 "not ended within 300 ms");
     }
     Meet(rank);
-    // The peer is told.
+    // The peer hears of it.
     while (engine.world()->Health().ok()) std::this_thread::yield();
   });
 }
 
-// Inside NCCL: the first message between two waits for both.
+// The first message between two ranks waits inside NCCL for both.
 TEST_F(NcclHangTest, IsNoticedInsideNccl) {
   StartWith(2, seconds(20), milliseconds(400));
   ranks_->Run([&](NcclEngine& engine, int64_t rank) {
@@ -107,7 +107,7 @@ TEST_F(NcclHangTest, IsNoticedInsideNccl) {
   });
 }
 
-// The device's queue holds so many launches; the next call waits for room.
+// When the device's queue is full, the next call waits for room.
 TEST_F(NcclHangTest, IsNoticedWhileTheQueueIsFull) {
   StartWith(2, milliseconds(400));
   ranks_->Run([&](NcclEngine& engine, int64_t rank) {
@@ -152,7 +152,7 @@ TEST_F(NcclHangTest, AnyThreadEndsACallThatIsInsideNccl) {
   });
 }
 
-// And so does a peer's failure.
+// A peer's failure ends a call that is inside NCCL.
 TEST_F(NcclHangTest, APeerEndsACallThatIsInsideNccl) {
   StartWith(2, seconds(20));
   ranks_->Run([&](NcclEngine& engine, int64_t rank) {
@@ -172,7 +172,7 @@ TEST_F(NcclHangTest, APeerEndsACallThatIsInsideNccl) {
   });
 }
 
-// What waits behind work of its user is no hang, however long that takes.
+// A call that waits for the user's earlier work does not hang, however long that work takes.
 TEST_F(NcclHangTest, TimeCountsFromWhenACallCouldRun) {
   StartWith(2, milliseconds(400));
   const milliseconds time(1000);
@@ -182,7 +182,7 @@ TEST_F(NcclHangTest, TimeCountsFromWhenACallCouldRun) {
     Occupy(engine, *stream, time);
     const Clock::time_point start = Clock::now();
     EXPECT_EQ(Message(engine.world()->Barrier(*stream)), "");
-    // Behind that one, on another stream.
+    // After that one, on another stream.
     EXPECT_EQ(Message(engine.world()->Barrier(*other)), "");
     EXPECT_EQ(Message(engine.Synchronize(*other)), "");
     EXPECT_GT(Clock::now() - start, time * 9 / 10);
@@ -190,7 +190,7 @@ TEST_F(NcclHangTest, TimeCountsFromWhenACallCouldRun) {
   });
 }
 
-// The first call of a kind may take as long as setting up may; a later one may not.
+// The set-up time-out applies to the first call of a kind only.
 TEST_F(NcclHangTest, FirstCallsHaveTimeToConnect) {
   StartWith(2, milliseconds(200), seconds(20));
   ranks_->Run([&](NcclEngine& engine, int64_t rank) {
@@ -201,6 +201,15 @@ TEST_F(NcclHangTest, FirstCallsHaveTimeToConnect) {
     if (rank == 1) std::this_thread::sleep_for(milliseconds(800));
     EXPECT_EQ(Message(SendToEachOther(engine, data, *stream)), "");
     EXPECT_EQ(Message(engine.Synchronize(*stream)), "");
+    // Large messages have a first call of their own.
+    constexpr int64_t kCount = 1 << 18;
+    const auto large = engine.Allocate(4 * kCount).value();
+    Meet(rank);
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(800));
+    EXPECT_EQ(Message(engine.world()->AllReduce(large->data(), large->data(), kCount, DType::kF32,
+                                                {}, *stream)),
+              "");
+    EXPECT_EQ(Message(engine.Synchronize(*stream)), "");
     Meet(rank);
     if (rank == 1) std::this_thread::sleep_for(milliseconds(800));
     const absl::Status launched = SendToEachOther(engine, data, *stream);
@@ -208,6 +217,21 @@ TEST_F(NcclHangTest, FirstCallsHaveTimeToConnect) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     Meet(rank);
   });
+}
+
+// The root does not block: a device that never answers ends its making in time.
+TEST_F(NcclHangTest, AWorldThatIsNeverMadeIsGivenUpInTime) {
+  TheFake()->hold_device(1);
+  NcclOptions options;
+  options.setup_timeout = milliseconds(300);
+  const Clock::time_point start = Clock::now();
+  const auto ranks = NcclThreads::Create(2, options);
+  EXPECT_LT(Clock::now() - start, seconds(5));
+  EXPECT_EQ(ranks.status().code(), absl::StatusCode::kDeadlineExceeded) << ranks.status();
+  EXPECT_NE(Message(ranks.status()).find("has not ended within 300 ms"), std::string::npos)
+      << ranks.status();
+  TheFake()->revive_device(1);
+  Start(1);
 }
 
 TEST_F(NcclHangTest, TimeOutsAreSetWhileCallsRun) {
@@ -227,8 +251,8 @@ TEST_F(NcclHangTest, TimeOutsAreSetWhileCallsRun) {
   });
 }
 
-// A child that NCCL is making when all is ended is ended too: no communicator is left. Of the
-// world, whose splits go on aside, and of a child, whose splits block.
+// A child that NCCL is making when all communicators are aborted is aborted too, so none remains.
+// Splits of the world, which does not block, and of a child, whose splits block.
 TEST_F(NcclHangTest, ASplitThatOthersDoNotJoin) {
   for (const bool of_a_child : {false, true}) {
     StartWith(4, seconds(20), milliseconds(1000));

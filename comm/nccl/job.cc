@@ -33,8 +33,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// Bad arguments, after which nothing has happened. A non-blocking communicator may keep even these
-// as its error, and cannot be used any more then.
+// Whether the error is about bad arguments, so that the call has done nothing. A non-blocking
+// communicator may keep even such an error, and then cannot be used any more.
 bool MayBeHarmless(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kFailedPrecondition;
@@ -61,7 +61,7 @@ absl::StatusOr<std::shared_ptr<NcclJob>> NcclJob::Create(std::shared_ptr<const N
       new NcclJob(std::move(nccl), std::move(device), rank, std::move(options)));
   MESHIFT_ASSIGN_OR_RETURN(job->launches_,
                            Launches::Create(job->device_, job->options_.max_in_flight));
-  NcclJob* const own = job.get();                                      // which stops it first
+  NcclJob* const own = job.get();  // its destructor stops the watchdog first
   job->watchdog_ = std::make_unique<Watchdog>([own] { own->Look(); },  //
                                               [own] { return own->LookEvery(); });
   return job;
@@ -145,8 +145,8 @@ absl::StatusOr<NcclResult> NcclJob::Call(NcclGroup& group, bool makes,
                                          absl::FunctionRef<NcclResult()> call) {
   if (!groups_->Begin(group)) return Error();
   NcclResult result = call();
-  // From a non-blocking communicator NCCL may return success and go on all the same
-  // (github.com/NVIDIA/nccl, issue 1472): its state is asked.
+  // On a non-blocking communicator NCCL may return success before it has finished
+  // (github.com/NVIDIA/nccl, issue 1472), so AwaitComm must ask for its state.
   if (makes && !group.blocking && result.code == ncclSuccess) result.code = ncclInProgress;
   groups_->End(group, /*through=*/result.code != ncclInProgress);
   return result;
@@ -178,7 +178,7 @@ absl::Status NcclJob::AwaitComm(NcclGroup& group, const NcclResult& result, nano
 
 bool NcclJob::Settle(NcclGroup& group) {
   if (!group.lent) return groups_->AwaitAbort(kSettleGrace);
-  // Nobody here may abort it.
+  // A lent communicator must not be aborted.
   for (Pause pause; pause.elapsed() < kSettleGrace; pause.Next()) {
     ncclResult_t state = ncclInProgress;
     if (!groups_->Ask(group, &state)) return false;
@@ -224,19 +224,19 @@ void NcclJob::EndGroups() {
       return {nccl_->CommFinalize(group->comm()), "ncclCommFinalize"};
     });
     if (!result.ok()) return;
-    // A graph that has operations of it holds it up.
+    // It does not finish while a CUDA graph has operations of the communicator.
     AwaitComm(*group, *result, timeouts_.Get().setup).IgnoreError();
   }
   if (failed_.load()) return;
   std::vector<ncclComm_t> comms;
-  // Children first: one may share what its parent has.
+  // Children first: they may share resources of their parent.
   for (auto it = groups.rbegin(); it != groups.rend(); ++it) {
     if ((*it)->lent) continue;
     if (const ncclComm_t comm = groups_->Take(**it); comm != nullptr) comms.push_back(comm);
   }
   if (comms.empty()) return;
   // ncclCommDestroy waits for the ranks of the same host to call it too (NCCL's documentation calls
-  // it intra-node collective). The order is one on all ranks, so they never wait in a circle.
+  // it intra-node collective). All ranks use the same order, so they do not deadlock.
   const std::unique_ptr<SideThread> thread =
       SideThread::Start(device_, [nccl = nccl_, comms = std::move(comms)] {
         bool destroyed = true;

@@ -1,4 +1,4 @@
-// Of a job: making communicators and windows.
+// NcclJob's methods that make communicators and windows.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -22,12 +22,12 @@
 
 namespace meshift {
 
-// A split under way, and all that NCCL may look at.
+// A split in progress. Keeps alive everything that NCCL may use until it has finished.
 struct NcclJob::Splitting {
   std::shared_ptr<NcclGroup> parent;
   std::shared_ptr<NcclGroup> group;  // null: this rank gets none
   NcclSplit split;
-  ncclComm_t none = nullptr;
+  ncclComm_t none = nullptr;  // where NCCL stores the handle if this rank gets no group
 };
 
 absl::Status NcclJob::MakeWord(NcclGroup& group) {
@@ -78,7 +78,7 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclJob::Lend(ncclComm_t comm, bool m
 std::shared_ptr<NcclGroup> NcclJob::Known(const NcclSplit& split) const {
   if (split.color == NCCL_SPLIT_NOCOLOR) return nullptr;
   for (const std::shared_ptr<NcclGroup>& group : groups_->all()) {
-    // A root that is there to be split has no word for barriers.
+    // A root that is only split, never called, has no word for barriers.
     if (group->ranks == split.ranks && group->config == split.kind && group->word != 0 &&
         !group->lent && group->comm() != nullptr) {
       return group;
@@ -105,7 +105,7 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclJob::Split(const std::shared_ptr<
     group->member = split.key;
     group->config = split.kind;
     group->name = split.name;
-    // What is split from it is split from the other, which does not block.
+    // Splits of this group use the parent instead, which has the same ranks and does not block.
     if (group->made_aside && group->ranks == splitting->parent->ranks) {
       group->splitter = splitting->parent;
     }
@@ -133,7 +133,7 @@ absl::Status NcclJob::MakeChild(Splitting& splitting) {
   absl::Status status =
       result.ok() ? AwaitComm(parent, *result, std::chrono::nanoseconds(0)) : result.status();
   if (!status.ok()) {
-    // It is there even so, once NCCL is through; then it is aborted.
+    // The child may exist once NCCL has finished with the split. Adopt it, so that it is aborted.
     const bool through = !result.ok() || result->code != ncclInProgress || !failed_.load() ||
                          (parent.lent && Settle(parent));
     if (group != nullptr && through && !(failed_.load() && group->made_aside)) {
@@ -151,8 +151,8 @@ absl::Status NcclJob::MakeChild(Splitting& splitting) {
   return group->blocking ? Connect(group) : absl::OkStatus();
 }
 
-// A call of each algorithm that calls without a peer of their own use; messages connect later, each
-// with its peer.
+// NCCL connects members for an algorithm at its first call, so this makes one call of each
+// algorithm that the collectives use. Messages connect later, each with its peer.
 absl::Status NcclJob::Connect(const std::shared_ptr<NcclGroup>& group) {
   void* const word = reinterpret_cast<void*>(group->word);
   int32_t* const all = reinterpret_cast<int32_t*>(group->word) + 1;
@@ -190,7 +190,7 @@ absl::StatusOr<ncclWindow_t> NcclJob::RegisterWindow(const std::shared_ptr<NcclG
         return AwaitComm(*group, result, std::chrono::nanoseconds(0));
       });
   if (!status.ok()) {
-    // NCCL may write to it for as long as it is not through.
+    // NCCL may still write to it, so it is leaked.
     static_cast<void>(new std::shared_ptr<ncclWindow_t>(window));
     return status;
   }
@@ -202,7 +202,7 @@ bool NcclJob::DropWindow(NcclGroup& group, ncclWindow_t window) {
   const CudaDevice::Scope scope(*device_);
   const MutexLock lock(mutex_);
   if (failed_.load() || group.comm() == nullptr) return false;
-  // Where NCCL has no symmetric memory for this group there may be no window.
+  // NCCL gives a null window if it does not support symmetric memory for this group.
   if (window == nullptr) return true;
   const absl::StatusOr<NcclResult> result = Call(group, /*makes=*/true, [&]() -> NcclResult {
     return {nccl_->CommWindowDeregister(group.comm(), window), "ncclCommWindowDeregister"};

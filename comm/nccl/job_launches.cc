@@ -1,4 +1,4 @@
-// Of a job: its launches, their order, and waiting for them.
+// NcclJob's methods that order launches and wait for them.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -26,12 +26,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// NCCL takes another algorithm, with connections of its own, for larger calls.
+// Larger calls count as another kind: NCCL may use another algorithm, which has to connect first.
 constexpr int64_t kSmallBytes = 64 << 10;
 
 uint32_t KindBit(const CallText& text) {
   const bool large = Bytes(text.dtype, text.count) > kSmallBytes;
-  // A barrier is an all-reduce to NCCL.
+  // A barrier is an all-reduce of one element.
   const CollectiveKind kind =
       text.kind == CollectiveKind::kBarrier ? CollectiveKind::kAllReduce : text.kind;
   return 1U << (2 * static_cast<unsigned>(kind) + (large ? 1 : 0));
@@ -58,7 +58,7 @@ absl::Status NcclJob::LaunchNext(const std::shared_ptr<NcclGroup>& group, const 
   const bool setup = purpose == Purpose::kConnect || (group->kinds & kind) == 0;
   MESHIFT_RETURN_IF_ERROR(launches_->Open(group, text, setup, stream, capture));
   absl::StatusOr<NcclResult> result = Call(*group, /*makes=*/false, issue);
-  // The watchdog knows how long it may take.
+  // No time-out here: the watchdog ends it.
   absl::Status launched =
       result.ok() ? AwaitComm(*group, *result, std::chrono::nanoseconds(0)) : result.status();
   if (!launched.ok()) {
@@ -85,7 +85,7 @@ absl::Status NcclJob::LaunchNext(const std::shared_ptr<NcclGroup>& group, const 
 
 absl::Status NcclJob::ChainInCapture(const std::shared_ptr<DeviceStream>& stream,
                                      uint64_t capture) {
-  // Nothing in a graph can wait for what was launched outside of it.
+  // Work in a graph cannot wait for launches outside of it.
   if (std::exchange(capture_, capture) != capture) captured_.clear();
   if (captured_.size() < static_cast<size_t>(options_.max_in_flight)) return absl::OkStatus();
   return ChainCaptured(*captured_.front(), stream->handle, capture);
@@ -113,7 +113,7 @@ absl::Status NcclJob::AwaitUntil(absl::FunctionRef<absl::StatusOr<bool>()> done,
     if (!failed_.load()) continue;
     const Clock::time_point now = Clock::now();
     if (!failed_since) failed_since = now;
-    // The groups may not be ended yet, and lent ones are not: their work may never end.
+    // The abort may not have finished, and lent groups are not aborted: their work may never end.
     if (now - *failed_since <= kGrace) continue;
     if (const CUevent event = abandoned(); event != nullptr) device_->Abandon(event);
     return Error();

@@ -2,10 +2,11 @@
 //
 //   kill    kills itself: the others must get an error within two seconds, long before the time-out
 //   stop    is stopped, as by a debugger, with its connections open
-//   loop    goes on without its device: it makes no call any more
+//   loop    keeps running, but makes no calls any more
 //
-// The last two end the others within two seconds of the time-out, which is one second, although
-// these wait for their streams by CUDA alone. They say so.
+// After "stop" and "loop" the others must end within two seconds of the time-out, although they
+// wait for their streams through CUDA alone. The time-out is one second. For "stop" it is three, so
+// that twice the time-out would be too late. Each survivor prints "survivor RANK: ...".
 //
 //   kill_worker N [kill|stop|loop]
 #include <fmt/format.h>
@@ -41,21 +42,21 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kAtMost(2000);
 constexpr int kBefore = 5;  // calls
 
-// Stops this process, which another one ends when the others are through.
+// Stops this process; a child kills it five seconds later.
 void Stop() {
   const pid_t own = getpid();
   if (fork() == 0) {
-    sleep(5);
+    sleep(8);
     kill(own, SIGKILL);
     _exit(0);
   }
   kill(own, SIGSTOP);
 }
 
-// OK where this rank was told in time that another one is gone.
+// OK if this rank got an error in time after the other one failed.
 absl::Status Run(int64_t victim, const std::string& how, std::string* told) {
   const bool killed = how == "kill";
-  const std::chrono::milliseconds timeout(killed ? 10000 : 1000);
+  const std::chrono::milliseconds timeout(killed ? 10000 : how == "stop" ? 3000 : 1000);
   const std::chrono::milliseconds at_most = killed ? kAtMost : timeout + kAtMost;
   MESHIFT_ASSIGN_OR_RETURN(const auto driver, CudaDriver::Load());
   MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, Bootstrap::FromTorchrun());
@@ -86,7 +87,7 @@ absl::Status Run(int64_t victim, const std::string& how, std::string* told) {
   };
   for (int i = 0; i < kBefore; ++i) MESHIFT_RETURN_IF_ERROR(call());
   MESHIFT_RETURN_IF_ERROR(engine->SetTimeouts(Timeouts::Of(timeout)));
-  // Fails where rank 0 is the one, and quick.
+  // Fails if rank 0 is the victim and has ended already.
   bootstrap->Exchange("").status().IgnoreError();
   if (rank == victim) {
     if (killed) kill(getpid(), SIGKILL);
@@ -107,7 +108,7 @@ absl::Status Run(int64_t victim, const std::string& how, std::string* told) {
   *told = fmt::format("survivor {}: {} ms: {}", rank,
                       std::chrono::duration_cast<std::chrono::milliseconds>(took).count(),
                       status.ToString());
-  // As a program would: what is left ends, and does not wait for who is gone.
+  // Destructors run, as in a real program, and do not wait for the victim.
   return absl::OkStatus();
 }
 

@@ -1,12 +1,12 @@
 #!/bin/bash
-# One of four ranks is killed, or stopped, or makes no calls, another one each time: the three others end with an error in time.
+# In each round one of four ranks is killed, is stopped, or makes no more calls; the other three must end with an error in time.
 #
-#   kill_test.sh TORCHRUN_SH KILL_WORKER [kill|stop|loop]       # MESHIFT_FAULT_ROUNDS: how often; of testing/side_by_side.sh each part makes its own
+#   kill_test.sh TORCHRUN_SH KILL_WORKER [kill|stop|loop]       # MESHIFT_FAULT_ROUNDS: number of rounds, shared by the parts of testing/side_by_side.sh
 set -u
 how=${3:-kill}
 case $how in
   kill) usual=100 ;;
-  *) usual=8 ;;  # of some seconds
+  *) usual=8 ;;  # each takes some seconds
 esac
 rounds=${MESHIFT_FAULT_ROUNDS:-$usual}
 made=0

@@ -1,7 +1,6 @@
-// Calls that fail while NCCL still works on their launch, and may put it on the stream at any time,
-// as those may that are bounded: nobody else touches that stream before they are aborted, nor ever
-// where that does not come. Over the stand-in libraries, where the first call of a communicator is
-// such a one.
+// Calls that fail while NCCL still works on their launch, and may put it on the stream at any time:
+// bounded calls may do that. No other work uses the stream before the abort has ended; if it never
+// ends, never. Over the stand-in libraries, where the first call of a communicator is such a call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +21,7 @@
 #include "meshift/placement.h"
 #include "testing/internal/nccl/nccl_threads.h"
 
-// What NCCL may still use is left to the process, on purpose.
+// Memory that NCCL may still use is leaked on purpose.
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }  // NOLINT: its name
 
 namespace meshift {
@@ -48,7 +47,7 @@ std::vector<Case> Cases() {
        [](Communicator& world, char* data, Stream& stream) {
          return world.AllReduce(data, data, 4, DType::kF32, {.op = ReduceOp::kSum}, stream);
        }},
-      // A group of calls, with a kernel behind it.
+      // A group of calls, followed by a kernel.
       {"all_reduce_by_our_kernel",
        [](Communicator& world, char* data, Stream& stream) {
          return world.AllReduce(data, data, 4, DType::kI16, {.op = ReduceOp::kSum}, stream);
@@ -86,7 +85,7 @@ class NcclLaunchFaultTest : public testing::TestWithParam<Case> {
     });
     return *std::move(ranks);
   }
-  // What a caller may do with an engine and a stream, and how that ends.
+  // The results of all operations of an engine on a stream.
   static std::vector<absl::Status> UseAll(NcclEngine& engine, char* data, Stream& stream) {
     char host[4] = {};
     std::vector<absl::Status> ends = {
@@ -106,7 +105,8 @@ class NcclLaunchFaultTest : public testing::TestWithParam<Case> {
   }
 };
 
-// Of communicators whose abort is refused something is left: tests of those have their own devices.
+// Communicators whose abort is refused leave work on their devices, so their tests use other
+// devices.
 constexpr int kAborted = 0;
 constexpr int kNotAborted = kAborted + kRanks;
 
@@ -172,7 +172,7 @@ TEST_P(NcclLaunchFaultTest, AnAbortThatTakesASecondIsWaitedFor) {
   for (int rank = 0; rank < kRanks; ++rank) TheFake()->revive_device(kAborted + rank);
 }
 
-// One rank gives up; the other is told so while NCCL works on its launch.
+// One rank gives up; the other hears of it while NCCL works on its launch.
 TEST_P(NcclLaunchFaultTest, APeerFailsMeanwhile) {
   auto ranks = Start(std::chrono::seconds(60), kNotAborted);
   ASSERT_NE(ranks, nullptr);
@@ -195,6 +195,22 @@ TEST_P(NcclLaunchFaultTest, APeerFailsMeanwhile) {
   ranks = nullptr;
   EXPECT_EQ(Violations(), "");
   TheFake()->revive_device(kNotAborted + 1);
+}
+
+// The end of an engine waits for an abort that still runs, for longer than aborts take.
+TEST(NcclEndFaultTest, AnAbortOfThreeSecondsIsWaitedForAtTheEnd) {
+  auto ranks = NcclThreads::Create(kRanks).value();
+  ranks->Run([&](NcclEngine& engine, int64_t rank) {
+    const auto stream = engine.CreateStream().value();
+    ASSERT_EQ(Message(engine.world()->Barrier(*stream)), "");
+    ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
+    TheFake()->delay_device(static_cast<int>(rank), 3000);
+    ASSERT_EQ(Message(engine.world()->Barrier(*stream)), "");
+    engine.world()->Abort();
+  });
+  ranks = nullptr;
+  EXPECT_EQ(TheFake()->call_count("cuStreamCreate"), TheFake()->call_count("cuStreamDestroy"));
+  EXPECT_EQ(Violations(), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, NcclLaunchFaultTest, testing::ValuesIn(Cases()),

@@ -74,7 +74,8 @@ absl::Status Launches::MakeRoom() {
   {
     const MutexLock lock(mutex_);
     if (next_ - first_ < ring_.size()) return absl::OkStatus();
-    // Most often half of them have ended, and as many as can run at once tell that.
+    // Usually the older half has ended. It has if the last in_flight_ launches of it have, since
+    // every earlier launch ends before one of them.
     const uint64_t half = first_ + ring_.size() / 2;
     MESHIFT_ASSIGN_OR_RETURN(const bool ended,
                              HaveEnded(half - std::min(half - first_, in_flight_ - 1), half));
@@ -88,7 +89,7 @@ absl::Status Launches::MakeRoom() {
       return absl::OkStatus();
     }
   }
-  // The device is that far behind.
+  // All remembered launches are pending: double the capacity.
   uint64_t size = 0;
   {
     const MutexLock lock(mutex_);
@@ -123,7 +124,7 @@ absl::Status Launches::Open(const std::shared_ptr<NcclGroup>& group, const CallT
       return IsSame(*earlier.stream, *stream) ? nullptr : earlier.after;
     };
     if (next_ > in_flight_) waits[0] = wait_for(next_ - in_flight_);
-    // As NCCL does by itself with calls of one communicator.
+    // Also wait for the group's previous launch, as NCCL does within one communicator.
     const uint64_t last = group->last_launch;
     if (last >= first_ && last + in_flight_ > next_) waits[1] = wait_for(last);
   }
@@ -159,7 +160,7 @@ absl::Status Launches::Close() {
     after = At(next_).after;
     stream = inside_.stream->handle;
   }
-  // Until it is recorded, the launch counts as inside.
+  // Until the event is recorded, Look() counts the launch as inside NCCL.
   absl::Status status = device_->driver().EventRecord(after, stream);
   const MutexLock lock(mutex_);
   open_ = false;
@@ -213,7 +214,7 @@ absl::StatusOr<std::optional<Launches::Late>> Launches::Look(const Timeouts& tim
     if (!ended) break;
     ++first_;
   }
-  // Of each class the first that has not ended.
+  // Check the first launch that has not ended of each class of numbers modulo in_flight_.
   std::vector<bool> seen(in_flight_, false);
   uint64_t classes = 0;
   for (uint64_t number = first_; number < next_ && classes < in_flight_; ++number) {
@@ -230,7 +231,8 @@ absl::StatusOr<std::optional<Launches::Late>> Launches::Look(const Timeouts& tim
     if (!may_run) continue;
     if (std::optional<Late> found = late(record, /*launched=*/true)) return found;
   }
-  // One inside NCCL waits for nothing of the device but room in its queue, which others hold.
+  // A launch inside NCCL waits for its peers, or for room in the device's queue. If an earlier
+  // launch of its class is pending, that one counts instead.
   if (open_ && (captured_ || !seen[next_ % in_flight_])) return late(inside_, /*launched=*/false);
   return std::optional<Late>();
 }

@@ -1,14 +1,14 @@
-// The launches of a job that are not known to have ended: what waits for them, and what has been
-// under way for too long. With a lock of its own, so that others can look while a launch is inside
-// NCCL.
+// The launches of an NcclJob that may not have ended. Makes later launches wait for them on the
+// device, and finds one that takes too long. Has a lock of its own, so that the watchdog can check
+// while a launch is inside NCCL.
 //
 //   MESHIFT_RETURN_IF_ERROR(launches.Open(group, {kind, 8, DType::kF32}, false, stream, 0));
 //   ... NCCL's call ...
 //   MESHIFT_RETURN_IF_ERROR(launches.Close());      // its number is launches.last()
 //
-// At most `in_flight` launches run at once: number n waits, on the device, for number n -
-// in_flight, and for the last one of its group. So of each class of numbers modulo in_flight the
-// first that has not ended is all that can run.
+// At most `in_flight` launches run at once. On the device, launch n waits for launch n - in_flight
+// and for the last launch of its group. So among the launches whose numbers are equal modulo
+// in_flight, only the first that has not ended can run.
 //
 // Not a public header.
 #ifndef MESHIFT_COMM_NCCL_LAUNCHES_H_
@@ -33,7 +33,7 @@
 
 namespace meshift {
 
-// What is launched, for messages.
+// Describes a launch, for messages.
 struct CallText {
   CollectiveKind kind = CollectiveKind::kBarrier;
   int64_t count = 0;
@@ -42,75 +42,78 @@ struct CallText {
 
 class Launches {
  public:
-  // Makes its events; so many launches are remembered before it needs more.
-  static constexpr uint64_t kFirstCapacity = 256;
+  static constexpr uint64_t kFirstCapacity = 256;  // launches; grows on demand
+  // Makes the events for kFirstCapacity launches.
   static absl::StatusOr<std::unique_ptr<Launches>> Create(std::shared_ptr<CudaDevice> device,
                                                           int in_flight);
-  // Gives its events back. What has not ended is abandoned (CudaDevice::Abandon).
+  // Returns its events to the device. Launches that have not ended are abandoned
+  // (CudaDevice::Abandon).
   ~Launches();
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
-  // --- By one thread at a time, which makes the launches. Needs a scope of the device.
+  // --- Called by the thread that makes the launches, one at a time. Needs a scope of the device.
 
-  // What goes to `stream` next is a launch of `group`. `setup`: it may make connections.
-  // `capture`: the number of the capture that the stream is part of, or 0.
+  // The next work on `stream` will be a launch of `group`. `setup`: NCCL may connect members, so
+  // the set-up time-out counts. `capture`: the id of the capture that the stream is part of, or 0.
   absl::Status Open(const std::shared_ptr<NcclGroup>& group, const CallText& text, bool setup,
                     const std::shared_ptr<DeviceStream>& stream, uint64_t capture);
-  // It is on its stream; one that was captured is forgotten.
+  // The opened launch is on its stream. A captured one is forgotten.
   absl::Status Close();
-  // It will not be on its stream.
+  // The opened launch has failed and will not be on its stream.
   void Drop();
-  uint64_t last() const { return last_; }  // 0: none; only those that were not captured
+  // The number of the last launch, not counting captured ones; 0: none.
+  uint64_t last() const { return last_; }
 
   // --- Any thread, with a scope of the device.
 
-  // Whether number `number` has ended.
+  // Whether launch `number` has ended.
   absl::StatusOr<bool> IsDone(uint64_t number);
-  // Of a launch that has not ended; valid until it has. Null: it has.
+  // The event at the end of launch `number`, valid until it has ended; null if it is known to have
+  // ended.
   CUevent EventOf(uint64_t number);
 
-  // A launch that could run for longer than it may.
+  // A launch that has exceeded its time-out.
   struct Late {
     std::string text;  // "call 12 of group {0,1}, all_reduce of 8 f32 (32 bytes),"
     bool launched = false;
     int64_t limit_ns = 0;
   };
-  // Called every so often: time counts from the first look at which a launch could run, all that
-  // was on its stream before being done, and so the launch before it.
+  // Called periodically. A launch's time counts from the first Look() at which it could run: the
+  // earlier work of its stream and the previous launch of its group have ended.
   absl::StatusOr<std::optional<Late>> Look(const Timeouts& timeouts);
 
  private:
   struct Record {
     std::shared_ptr<NcclGroup> group;
-    int64_t call = 0;      // of the group
-    uint64_t follows = 0;  // the launch of the group before it; 0: none
+    int64_t call = 0;      // its number in the group
+    uint64_t follows = 0;  // the previous launch of the group; 0: none
     CallText text;
     bool setup = false;
     std::shared_ptr<DeviceStream> stream;
-    CUevent before = nullptr;  // reached when all is done that was on the stream before
-    CUevent after = nullptr;
-    int64_t since_ns = 0;  // it could run; 0: not yet, as far as anyone has looked
+    CUevent before = nullptr;  // reached when the stream's earlier work has ended
+    CUevent after = nullptr;   // reached when the launch has ended
+    int64_t since_ns = 0;      // the first Look() at which it could run, steady clock; 0: none yet
   };
 
   Launches(std::shared_ptr<CudaDevice> device, int in_flight)
       : device_(std::move(device)), in_flight_(static_cast<uint64_t>(in_flight)) {}
   absl::Status AddRecords(uint64_t count);
   Record& At(uint64_t number) MESHIFT_REQUIRES(mutex_) { return *ring_[number % ring_.size()]; }
-  // Makes room for one more. Errors are the device's.
+  // Makes room in ring_ for one more. Errors are the device's.
   absl::Status MakeRoom();
   absl::StatusOr<bool> HaveEnded(uint64_t first, uint64_t last) MESHIFT_REQUIRES(mutex_);
   static std::string TextOf(const Record& record);
 
   const std::shared_ptr<CudaDevice> device_;
   const uint64_t in_flight_;
-  uint64_t last_ = 0;  // of the thread that launches
+  uint64_t last_ = 0;  // used by the launching thread only
 
   Mutex mutex_;
   uint64_t first_ MESHIFT_GUARDED_BY(mutex_) = 1;  // the first that may not have ended
   uint64_t next_ MESHIFT_GUARDED_BY(mutex_) = 1;
-  std::vector<std::unique_ptr<Record>> ring_ MESHIFT_GUARDED_BY(mutex_);
-  // The one that is inside NCCL; then it is number next_, unless it is captured.
+  std::vector<std::unique_ptr<Record>> ring_ MESHIFT_GUARDED_BY(mutex_);  // by number modulo size
+  // The launch between Open and Close; its number is next_, unless it is captured.
   bool open_ MESHIFT_GUARDED_BY(mutex_) = false;
   bool captured_ MESHIFT_GUARDED_BY(mutex_) = false;
   Record inside_ MESHIFT_GUARDED_BY(mutex_);

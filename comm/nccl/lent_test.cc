@@ -1,5 +1,5 @@
-// Communicators and streams that a framework lends: used, and otherwise left alone. The stand-in
-// watches.
+// Communicators and streams that a framework lends: the engine uses them, but never destroys,
+// aborts or synchronises them. The stand-in reports violations.
 #include <cuda.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ namespace {
 
 constexpr int kRanks = 4;
 
-// What a framework has: a context, a communicator and a stream per rank.
+// A framework's rank: it owns a context, a communicator and a stream.
 class Framework {
  public:
   Framework(int rank, const ncclUniqueId& id, bool blocking)
@@ -100,7 +100,8 @@ class Framework {
   ncclComm_t comm_ = nullptr;
 };
 
-// Sums over `to_replicate` on the engine; what rank r brings is r + 1 everywhere.
+// Redistributes an i32 tensor; all elements of rank r's source are r + 1. Returns the first
+// element.
 absl::StatusOr<int32_t> Sum(NcclEngine& engine, const std::string& from_text,
                             const std::string& to_text) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
@@ -175,7 +176,7 @@ TEST_P(LentTest, WithoutPermissionOnlyWholeGroups) {
     auto engine = NcclEngine::FromLent(framework.Lend(/*may_split=*/false, /*with_stream=*/false));
     ASSERT_TRUE(engine.ok()) << engine.status();
     EXPECT_EQ(Sum(**engine, "P,P", "R,R").value(), 10);
-    // All its ranks: the communicator itself.
+    // A group of all ranks is the communicator itself.
     const auto same = (*engine)->Split(*(*engine)->world(), {0, 1, 2, 3}, 0, {});
     EXPECT_TRUE(same.ok()) << same.status();
     // Nothing is known of its channels, nor of the environments of its ranks.
@@ -190,13 +191,13 @@ TEST_P(LentTest, WithoutPermissionOnlyWholeGroups) {
                           "of group {{0,1,2,3}}, which was lent without permission to split it "
                           "(NcclLent::may_split)",
                           rank % 2 == 0 ? "0,2" : "1,3"));
-    // Nothing has happened.
+    // The engine still works.
     EXPECT_EQ(Sum(**engine, "P,P", "R,R").value(), 10);
   });
 }
 
-// One rank is late beyond the time-out: the others give up, and leave what was lent to its owner.
-// With permission to split it, what hangs is the engine's own, and is ended.
+// One rank is later than the time-out: the others give up, and leave the lent communicator to its
+// owner. If it may be split, the call hangs on the engine's own communicator, which is aborted.
 TEST_P(LentTest, AFailureAbortsNothingThatWasLent) {
   for (const bool may_split : {false, true}) {
     TheFake()->reset();
@@ -204,7 +205,7 @@ TEST_P(LentTest, AFailureAbortsNothingThatWasLent) {
     NcclOptions options;
     options.timeout = std::chrono::milliseconds(200);
     options.setup_timeout = std::chrono::seconds(2);
-    // Whoever is through waits for the others before it ends its communicator.
+    // Ranks wait for each other before they end their communicators.
     const auto meet = Bootstrap::InProcess(kRanks).value();
     RunThreads(kRanks, [&](int64_t rank) {
       Framework framework(static_cast<int>(rank), id_, blocking());
@@ -223,7 +224,7 @@ TEST_P(LentTest, AFailureAbortsNothingThatWasLent) {
                                 "has not ended within 200 ms",
                                 rank));
           EXPECT_EQ(engine->world()->Barrier(*stream), status);
-          // Nor is memory freed, which would wait for the barrier.
+          // No memory is freed either: freeing would wait for the barrier.
           buffer = nullptr;
           EXPECT_EQ(engine->Allocate(8).status(), status);
         }
@@ -237,7 +238,7 @@ TEST_P(LentTest, AFailureAbortsNothingThatWasLent) {
   }
 }
 
-// A communicator that does not block is its owner's to ask, but right after a call of the engine.
+// Only the owner asks a non-blocking communicator for its state, except right after an engine call.
 TEST_P(LentTest, IsNotAskedWhileItIsWaitedFor) {
   const auto meet = Bootstrap::InProcess(kRanks).value();
   RunThreads(kRanks, [&](int64_t rank) {
@@ -262,7 +263,7 @@ TEST_P(LentTest, IsNotAskedWhileItIsWaitedFor) {
   });
 }
 
-// The lender's memory, and no other.
+// The engine allocates all its memory from the lender.
 TEST_P(LentTest, ItsOwnersMemoryIsUsed) {
   std::atomic<int64_t> held{0};
   std::atomic<int64_t> given{0};
@@ -278,8 +279,9 @@ TEST_P(LentTest, ItsOwnersMemoryIsUsed) {
       ++given;
       return reinterpret_cast<void*>(memory);
     };
-    EXPECT_EQ(NcclEngine::FromLent(lent).status().ToString(),
-              "INVALID_ARGUMENT: the lender has one of allocate and free, and not the other");
+    EXPECT_EQ(
+        NcclEngine::FromLent(lent).status().ToString(),
+        "INVALID_ARGUMENT: the lender has only one of allocate and free; give both or neither");
     lent.free = [&](void* memory) {
       EXPECT_EQ(Message(driver->MemFree(reinterpret_cast<CUdeviceptr>(memory))), "");
       --held;
@@ -295,7 +297,7 @@ TEST_P(LentTest, ItsOwnersMemoryIsUsed) {
   EXPECT_EQ(TheFake()->call_count("cuMemAlloc"), given);
 }
 
-// What the owner knows ends the engine.
+// An error that the owner reports ends the engine.
 TEST_P(LentTest, ItsOwnersErrorIsTheEngines) {
   std::atomic<bool> failed{false};
   RunThreads(kRanks, [&](int64_t rank) {

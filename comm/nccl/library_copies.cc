@@ -1,6 +1,8 @@
 #include "comm/nccl/library_copies.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <link.h>
 
 #include <filesystem>
@@ -21,6 +23,24 @@ bool IsOneFile(const std::string& a, const std::string& b) {
   return a == b || std::filesystem::equivalent(a, b, error);
 }
 
+// The loaded files whose name, without folders, begins so.
+std::vector<std::string> LoadedFiles(const char* beginning) {
+  struct Search {
+    const char* beginning;
+    std::vector<std::string> files;
+  } search = {beginning, {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        const std::string path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+        const std::string file = path.substr(path.rfind('/') + 1);
+        auto* const found = static_cast<Search*>(data);
+        if (file.rfind(found->beginning, 0) == 0) found->files.push_back(path);
+        return 0;
+      },
+      &search);
+  return search.files;
+}
+
 }  // namespace
 
 std::string FileOf(const void* code) {
@@ -29,20 +49,15 @@ std::string FileOf(const void* code) {
   return info.dli_fname;
 }
 
-std::vector<std::string> LoadedNcclFiles() {
-  std::vector<std::string> files;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* found) {
-        const std::string path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
-        const std::string file = path.substr(path.rfind('/') + 1);
-        // Its plugins are libnccl-net.so and the like.
-        if (file.rfind("libnccl.so", 0) == 0) {
-          static_cast<std::vector<std::string>*>(found)->push_back(path);
-        }
-        return 0;
-      },
-      &files);
-  return files;
+std::vector<std::string> LoadedNcclFiles() { return LoadedFiles("libnccl.so"); }
+
+std::vector<std::string> LoadedNcclPlugins() { return LoadedFiles("libnccl-"); }
+
+std::string DescribeNccl(const NcclLibrary& nccl) {
+  const std::vector<std::string> plugins = LoadedNcclPlugins();
+  return fmt::format("NCCL {} of {}, plugins: {}", nccl.VersionText(),
+                     FileOf(reinterpret_cast<const void*>(nccl.GetVersion)),
+                     plugins.empty() ? "none" : fmt::format("{}", fmt::join(plugins, ", ")));
 }
 
 absl::Status CheckOneCopy(const NcclLibrary& nccl, const void* function) {

@@ -21,6 +21,12 @@ std::string FileOf(const void* code);
 // The files of NCCL itself (libnccl.so and what begins so) among those that the process has loaded.
 std::vector<std::string> LoadedNcclFiles();
 
+// The files of its plugins among those (libnccl-net.so, libnccl-tuner.so and what begins so).
+std::vector<std::string> LoadedNcclPlugins();
+
+// "NCCL 2.28.9 of /usr/lib/libnccl.so.2, plugins: /opt/libnccl-net.so", or "plugins: none".
+std::string DescribeNccl(const NcclLibrary& nccl);
+
 // Whether `nccl` is the copy that made a communicator. `function`: any function of that copy, or
 // null; then there must be one copy only. FAILED_PRECONDITION names the files of both.
 absl::Status CheckOneCopy(const NcclLibrary& nccl, const void* function);

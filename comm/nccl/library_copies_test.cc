@@ -15,6 +15,20 @@
 namespace meshift {
 namespace {
 
+// A log names the library's version, its file, and the plugins that are loaded.
+TEST(LibraryCopiesTest, TheLibraryIsDescribedWithItsPlugins) {
+  const auto nccl = NcclLibrary::Load().value();
+  const std::string own = FileOf(reinterpret_cast<const void*>(nccl->GetVersion));
+  const std::string without = "NCCL " + nccl->VersionText() + " of " + own + ", plugins: ";
+  EXPECT_EQ(DescribeNccl(*nccl), without + "none");
+  const std::string plugin = std::string(std::getenv("TEST_TMPDIR")) + "/libnccl-tuner-x.so";
+  std::filesystem::copy_file(own, plugin);
+  void* const loaded = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(loaded, nullptr) << dlerror();
+  EXPECT_EQ(DescribeNccl(*nccl), without + plugin);
+  dlclose(loaded);
+}
+
 TEST(LibraryCopiesTest, ASecondCopyIsNamed) {
   const auto nccl = NcclLibrary::Load().value();
   const std::string own = FileOf(reinterpret_cast<const void*>(nccl->GetVersion));

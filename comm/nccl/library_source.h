@@ -1,4 +1,5 @@
-// Where NCCL is looked for: by the engine, and by those that only ask for its version.
+// The file and the environment variable by which NCCL is loaded, for NcclLibrary and
+// FindLoadedNccl.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(kNcclLibrarySource));
 #ifndef MESHIFT_COMM_NCCL_LIBRARY_SOURCE_H_

@@ -19,13 +19,13 @@
 namespace meshift {
 namespace {
 
-// What a rank tells the others before the root is made: that it is ready, with the id that rank 0
-// has made and what in its environment breaks batch invariance; or what it lacks.
+// The first byte of a rank's record. Then follow, if it is ready, the ncclUniqueId (rank 0 only)
+// and the reason why its environment breaks batch invariance (empty: it does not); else the error.
 constexpr char kReady = '+';
 constexpr char kMissing = '-';
 
-// NCCL's all-reduce treats elements alike (one tree, on a communicator of one channel) where the
-// environment of every rank says so: one rank's alone decides nothing.
+// NCCL's all-reduce adds all elements in one order (one tree, on a communicator of one channel) if
+// the environments of all ranks ask for it.
 EngineCapabilities Agree(const std::vector<std::string>& broken) {
   EngineCapabilities capabilities = EngineCapabilities::Nccl();
   for (size_t rank = 0; rank < broken.size(); ++rank) {

@@ -1,5 +1,5 @@
-// How the ranks of an NCCL engine meet before they have a communicator: each says that it is ready,
-// or what it lacks.
+// The rendezvous of an NCCL engine's ranks, before they have a communicator: each rank reports that
+// it is ready, or why it cannot take part; rank 0 distributes the ncclUniqueId.
 //
 //   auto meeting = Meet(bootstrap, here, nccl, device, environment).value();
 //   nccl->CommInitRankConfig(&comm, size, meeting.id, rank, &config);
@@ -18,15 +18,16 @@
 
 namespace meshift {
 
-// What all ranks know of each other once they have met.
+// The result of the rendezvous, equal on all ranks.
 struct NcclMeeting {
   ncclUniqueId id = {};
   EngineCapabilities capabilities = EngineCapabilities::Nccl();
 };
 
-// Collective over the ranks of `bootstrap`. `here`: an error if this rank cannot take part, which
-// it returns; else `nccl` and `device` are there. `environment`: null for the process's own.
-// FAILED_PRECONDITION names a rank that cannot, and why.
+// Collective over the ranks of `bootstrap`. `here`: an error if this rank cannot take part; Meet
+// reports it to the others and returns it. If it is OK, `nccl` and `device` must not be null.
+// `environment` decides whether NCCL's all-reduce is batch-invariant. FAILED_PRECONDITION names
+// another rank that cannot take part, and why.
 absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
                                  const NcclLibrary* nccl, CudaDevice* device,
                                  const Environment& environment);

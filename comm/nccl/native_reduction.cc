@@ -72,7 +72,7 @@ std::optional<NativeReduction> NativeReductionOf(DType dtype, const Reduction& r
     default:
       return std::nullopt;
   }
-  // Bytes of bool are not numbers to add.
+  // NCCL would add bools as bytes.
   if (dtype == DType::kBool && native.op != ncclMin && native.op != ncclMax) return std::nullopt;
   return native;
 }

@@ -1,4 +1,5 @@
-// Which reductions NCCL does with the arithmetic of comm/kernels/reduce.h. Not a public header.
+// The reductions that NCCL can do with the arithmetic of comm/kernels/reduce.h. Not a public
+// header.
 //
 //   NativeReductionOf(DType::kF32, {ReduceOp::kAvg, 8});   // a sum of floats; then divide by 8
 //   NativeReductionOf(DType::kF16, {ReduceOp::kAvg, 8});   // none: it would be rounded twice
@@ -6,7 +7,7 @@
 //   sum, product   integers of 8, 32 and 64 bits, f32, f64; f16 and bf16, rounded at every hop
 //   sum            complex, by component
 //   avg            f32, f64, complex and these integers: the sum, divided once afterwards
-//   min, max       these integers, and bool as bytes; of floats NCCL leaves open what NaN and -0 do
+//   min, max       these integers, and bool as bytes; not floats: NCCL does not define NaN and -0
 //
 // Everything else (f8, averages of 16 bits, i16, u16, bits, complex products) is reduced by
 // Meshift's own kernel from contributions that NCCL has only moved.
@@ -26,12 +27,12 @@ namespace meshift {
 struct NativeReduction {
   ncclDataType_t type = ncclFloat32;
   ncclRedOp_t op = ncclSum;
-  DType dtype = DType::kF32;  // of what `type` is
-  int64_t parts = 1;          // elements of `type` in one element: 2 of complex numbers
-  bool divide = false;        // each result by the divisor, afterwards
+  DType dtype = DType::kF32;  // Meshift's name of `type`
+  int64_t parts = 1;          // elements of `type` per element: 2 for complex numbers
+  bool divide = false;        // divide each result by the divisor afterwards
 };
 
-// REQUIRES: CheckReduction(dtype, reduction) is OK.
+// nullopt if NCCL cannot do it. REQUIRES: CheckReduction(dtype, reduction) is OK.
 std::optional<NativeReduction> NativeReductionOf(DType dtype, const Reduction& reduction);
 
 }  // namespace meshift

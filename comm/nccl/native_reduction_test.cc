@@ -14,7 +14,7 @@
 namespace meshift {
 namespace {
 
-// The dtypes that NCCL reduces by `op`, among those that can be reduced by it at all.
+// The dtypes for which `op` is a valid reduction and NCCL can do it.
 std::set<std::string> NativeDTypes(ReduceOp op) {
   std::set<std::string> names;
   for (int d = 0; d < kNumDTypes; ++d) {

@@ -1,4 +1,4 @@
-// Blocks of any sizes: the v-forms of NcclCommunicator.
+// NcclCommunicator's collectives on blocks of unequal sizes: ReduceScatterV and AllGatherV.
 #include <nccl.h>
 
 #include <cstddef>
@@ -43,8 +43,8 @@ absl::Status NcclCommunicator::SetBegins(std::string_view call, absl::Span<const
   return absl::OkStatus();
 }
 
-// A reduction to each member in turn, as one group: a member's block is computed by one tree or
-// ring, as in ncclReduceScatter.
+// One NCCL group of reductions, one to each member: one tree or ring computes a member's block, as
+// in ncclReduceScatter.
 absl::Status NcclCommunicator::ReduceScatterV(const void* send, void* recv,
                                               absl::Span<const int64_t> counts, DType dtype,
                                               const Reduction& reduction, Stream& stream) {
@@ -77,7 +77,7 @@ absl::Status NcclCommunicator::ReduceScatterV(const void* send, void* recv,
                                         reduction.divisor, own->handle());
 }
 
-// A broadcast from each member in turn, as one group.
+// One NCCL group of broadcasts, one from each member.
 absl::Status NcclCommunicator::AllGatherV(const void* send, void* recv,
                                           absl::Span<const int64_t> counts, DType dtype,
                                           Stream& stream) {

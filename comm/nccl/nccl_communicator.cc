@@ -39,10 +39,10 @@ using nccl_internal::At;
 using nccl_internal::BytesOf;
 using nccl_internal::CheckBuffers;
 
-// All-reduces whose contributions have so many bytes together are not cut into slices: one
-// collective less is worth more than the bytes.
+// All-reduces with contributions of at most this many bytes in total gather instead of using
+// slices: saving a collective is worth more than the additional bytes.
 constexpr int64_t kGatherBytes = 64 << 10;
-// Slices begin at multiples of so many elements, hence of 16 bytes.
+// Slices begin at multiples of this number of elements, hence of 16 bytes.
 constexpr int64_t kSliceAlignment = 16;
 
 }  // namespace
@@ -183,7 +183,7 @@ absl::Status NcclCommunicator::Exchange(const CallText& text, absl::Span<const P
                                         absl::Span<const PeerMessage> recvs, DType dtype,
                                         NcclStream& stream) {
   const auto is_empty = [](const PeerMessage& message) { return message.count == 0; };
-  // A message concerns its two ends alone, so a member without any need not call NCCL.
+  // Only the two peers of a message take part in it, so a member without messages makes no call.
   if (std::all_of(sends.begin(), sends.end(), is_empty) &&
       std::all_of(recvs.begin(), recvs.end(), is_empty)) {
     return absl::OkStatus();
@@ -251,10 +251,10 @@ absl::Status NcclCommunicator::Barrier(Stream& stream) {
 }
 
 Communicator::SymmetricSupport NcclCommunicator::SupportOf(const SymmetricCall& call) const {
-  if (!call.IsEven()) return SymmetricSupport::kNone;  // NCCL has no collective of such blocks
+  if (!call.IsEven()) return SymmetricSupport::kNone;  // NCCL has no collective on unequal blocks
   if (call.kind == SymmetricCall::Kind::kAllGather) return SymmetricSupport::kSameBits;
   if (!NativeReductionOf(call.dtype, call.reduction)) return SymmetricSupport::kNone;
-  // Which kernel NCCL takes, and in which order that adds, depends on the size.
+  // NCCL chooses the kernel, and with it the order of addition, by size.
   return IsExact(call.reduction.op, call.dtype) ? SymmetricSupport::kSameBits
                                                 : SymmetricSupport::kOtherBits;
 }
@@ -375,7 +375,7 @@ absl::Status NcclCommunicator::ReduceBlocks(const void* own, void* out, int64_t 
                                             const Reduction& reduction, NcclStream& stream) {
   if (count == 0) return absl::OkStatus();
   if (own != nullptr && size() > cuda::kMaxReduceInputs) {
-    // So many inputs must be at equal distances.
+    // With this many inputs the kernel needs equal distances, so copy the own block to scratch.
     const CUdeviceptr block = scratch_.memory + static_cast<CUdeviceptr>(rank() * block_bytes);
     MESHIFT_RETURN_IF_ERROR(job_->device().driver().MemcpyDtoDAsync(
         block, reinterpret_cast<CUdeviceptr>(own), BytesOf(dtype, count), stream.handle()));
@@ -419,7 +419,7 @@ absl::StatusOr<char*> NcclCommunicator::TakeScratch(int64_t bytes, NcclStream& s
   CudaDevice& device = job_->device();
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
   MESHIFT_RETURN_IF_ERROR(GrowScratch(bytes, /*capturing=*/capture != 0));
-  // A graph that is captured now, or was, is ordered against other work by whoever launches it.
+  // The caller orders a graph's launches against other work, so no wait crosses a capture's border.
   if (const DeviceStream* last = scratch_.stream.get();
       last != nullptr && !IsSame(*last, *stream.state()) && scratch_.capture == capture) {
     MESHIFT_RETURN_IF_ERROR(capture == 0

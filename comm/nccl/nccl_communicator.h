@@ -1,12 +1,13 @@
-// One member's handle of an ncclComm_t. Not a public header: meshift/nccl_engine.h makes them.
+// Communicator over one ncclComm_t. Not a public header: meshift/nccl_engine.h makes them.
 //
-// Blocks of any sizes go as a group of broadcasts, or of reductions to one member each. What NCCL
-// cannot reduce with Meshift's arithmetic (native_reduction.h) goes in slices: each member gets its
-// slice of every other's contribution, reduces them in ascending order of members (f32 inside, for
-// the small floats), and the results are gathered. Small all-reduces gather the contributions
-// instead, and every member reduces all of them. Both need scratch memory, which a communicator
-// keeps once it has it; it grows where a call needs more than any before, which fails while a graph
-// is captured.
+// Blocks of unequal sizes are an NCCL group of broadcasts, or of reductions to one member each.
+//
+// Reductions that NCCL cannot do with Meshift's arithmetic (native_reduction.h) are cut into
+// slices: each member receives its slice of every other contribution, reduces them in ascending
+// order of members (small floats in f32), and the results are gathered. Small all-reduces gather
+// all contributions instead, and every member reduces them. Both need scratch memory. A
+// communicator keeps it, and grows it when a call needs more; growing fails while a graph is
+// captured (FAILED_PRECONDITION). Reserve() allocates it beforehand.
 #ifndef MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 #define MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 
@@ -30,7 +31,7 @@ namespace meshift {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // `group` is the job's, which keeps it to its end: others may use it too.
+  // The job keeps `group` until the job ends; other communicators may use it too.
   NcclCommunicator(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group);
   ~NcclCommunicator() override;
 
@@ -55,7 +56,7 @@ class NcclCommunicator final : public Communicator {
                         DType dtype, Stream& stream) override;
   absl::Status Broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override;
   absl::Status Barrier(Stream& stream) override;
-  // The ordinary calls of NCCL, which sees by the addresses that they are on registered windows.
+  // Makes the ordinary NCCL calls: NCCL finds the registered windows by address.
   SymmetricSupport SupportOf(const SymmetricCall& call) const override;
   absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) override;
   absl::Status Reserve(ReduceCall call, int64_t count, DType dtype,
@@ -65,59 +66,62 @@ class NcclCommunicator final : public Communicator {
   std::string ToString() const override;
 
  private:
-  // How an all-reduce that NCCL cannot do is cut up.
+  // How an all-reduce that NCCL cannot do is cut into slices.
   struct Slices {
     bool gather = false;      // no slices: all contributions go to all members
-    int64_t count = 0;        // elements of a slice; the last ones are shorter, or empty
-    int64_t block_bytes = 0;  // from one member's contribution to the next one's, in scratch
+    int64_t count = 0;        // elements per slice; the last ones may be shorter or empty
+    int64_t block_bytes = 0;  // distance between members' contributions in scratch
   };
   Slices SlicesOf(int64_t count, DType dtype) const;
   int64_t ScratchBytes(ReduceCall call, int64_t count, DType dtype) const;
 
   absl::Status AllReduceSliced(const void* send, void* recv, int64_t count, DType dtype,
                                const Reduction& reduction, NcclStream& stream);
-  // `begins`: where each member's block begins, and the last one ends.
+  // `begins`: the first element of each member's block, then the end of the last block.
   absl::Status ReduceScatterSliced(const void* send, void* recv, absl::Span<const int64_t> begins,
                                    DType dtype, const Reduction& reduction, NcclStream& stream);
-  // Of blocks of any sizes: sets begins_, and checks what can be.
+  // Sets begins_ for blocks of `counts` elements. INVALID_ARGUMENT for a wrong or negative count.
   absl::Status SetBegins(std::string_view call, absl::Span<const int64_t> counts);
-  // Reduces the members' blocks in scratch, but for this member's own, which is at `own`.
+  // Reduces the members' blocks in scratch into `out`. This member's own block is at `own`, or in
+  // scratch too if that is null.
   absl::Status ReduceBlocks(const void* own, void* out, int64_t count, int64_t block_bytes,
                             DType dtype, const Reduction& reduction, NcclStream& stream);
   absl::Status Launch(const CallText& text, NcclStream& stream,
                       absl::FunctionRef<NcclResult()> issue);
-  // The calls that `issue` makes, whose results it passes on, as one group.
+  // Launches the NCCL calls of `issue` as one NCCL group. `issue` passes the result of each call to
+  // its argument.
   using KeepResult = absl::FunctionRef<void(ncclResult_t, const char* function)>;
   absl::Status LaunchGroup(const CallText& text, NcclStream& stream,
                            absl::FunctionRef<void(const KeepResult&)> issue);
-  // The messages as one group; each must be within the communicator.
+  // Sends and receives the messages as one NCCL group. Their peers must be valid members.
   absl::Status Exchange(const CallText& text, absl::Span<const PeerMessage> sends,
                         absl::Span<const PeerMessage> recvs, DType dtype, NcclStream& stream);
   absl::Status CheckMessages(absl::Span<const PeerMessage> messages) const;
 
-  // Grows the scratch memory to `bytes`. `capturing`: then it is refused.
+  // Grows the scratch memory to `bytes`; FAILED_PRECONDITION if it has to grow while `capturing`.
   absl::Status GrowScratch(int64_t bytes, bool capturing);
-  // Scratch memory of `bytes` for work on `stream`, which then waits for that before it.
+  // Scratch memory of `bytes`. Makes `stream` wait for its previous use.
   absl::StatusOr<char*> TakeScratch(int64_t bytes, NcclStream& stream);
-  // Its work is all on `stream`.
+  // Marks the end of this use: all its work is on `stream`.
   absl::Status ScratchTaken(NcclStream& stream);
 
   const std::shared_ptr<NcclJob> job_;
   const std::shared_ptr<NcclGroup> group_;
-  std::vector<PeerMessage> sends_;  // of slices; kept for their memory
+  // Per call; members so that calls reuse their memory.
+  std::vector<PeerMessage> sends_;
   std::vector<PeerMessage> recvs_;
-  std::vector<int64_t> begins_;  // of blocks; likewise
+  std::vector<int64_t> begins_;
 
   struct Scratch {
     CUdeviceptr memory = 0;
     int64_t bytes = 0;
-    std::shared_ptr<DeviceStream> stream;  // of its last use
-    CUevent done = nullptr;                // of its last use that was not captured
-    bool in_graph = false;                 // a graph may use it for ever
-    uint64_t capture = 0;                  // of its last use
+    std::shared_ptr<DeviceStream> stream;  // of the last use
+    CUevent done = nullptr;                // reached after the last use that was not captured
+    bool in_graph = false;                 // a graph may use it, so it must not be freed
+    uint64_t capture = 0;                  // of the last use; 0: it was not captured
   };
   Scratch scratch_;
-  std::vector<CUdeviceptr> in_graphs_;  // outgrown scratch memory of graphs
+  std::vector<CUdeviceptr> in_graphs_;  // earlier scratch memory that graphs may use
 };
 
 }  // namespace meshift

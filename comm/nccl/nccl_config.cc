@@ -21,22 +21,29 @@ namespace meshift {
 namespace {
 
 constexpr int kMaxInFlight = 16;
-// More than so many thread blocks seldom make a collective faster.
+// More thread blocks than this seldom make a collective faster.
 constexpr unsigned kEnoughCtas = 32;
-// Ranks that a name lists one by one.
+// NCCL's own limit of a communicator's channels.
+constexpr int kMostCtas = 64;
+// A name lists at most this many ranks one by one.
 constexpr size_t kListedRanks = 8;
 
 int MaxCtasOf(const NcclOptions& options, int num_sms) {
   if (options.max_ctas > 0) return options.max_ctas;
   const auto quarter = static_cast<unsigned>(std::max(num_sms / 4, 1));
   const auto ctas = static_cast<int>(std::min(std::bit_floor(quarter), kEnoughCtas));
-  // NCCL compares the two before it fills in what is not set.
+  // NCCL refuses a minimum above the maximum, and compares them before it sets defaults.
   return std::max(ctas, options.min_ctas);
 }
 
-int IntOf(const Environment& environment, const char* name) {
-  const std::optional<std::string> text = environment.Get(name);
-  return text ? static_cast<int>(std::strtol(text->c_str(), nullptr, 10)) : 0;
+// A number of thread blocks, in any base as NCCL reads it. As many as there can be where a file
+// that was not read may say it.
+int CtasOf(const Environment& environment, const char* name) {
+  const std::string text = environment.Get(name).value_or("");
+  char* end = nullptr;
+  const int64_t number = std::strtoll(text.c_str(), &end, 0);
+  const bool is_unknown = end == text.c_str() && !text.empty();
+  return is_unknown ? kMostCtas : static_cast<int>(std::clamp<int64_t>(number, 0, kMostCtas));
 }
 
 }  // namespace
@@ -82,7 +89,7 @@ int MaxInFlight(const NcclOptions& options, int num_sms, const Environment& envi
   int ctas = MaxCtasOf(options, num_sms);
   for (const char* name :
        {"NCCL_MAX_CTAS", "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS"}) {
-    ctas = std::max(ctas, IntOf(environment, name));
+    ctas = std::max(ctas, CtasOf(environment, name));
   }
   const int fit = std::clamp(static_cast<int>(options.cta_share * num_sms / ctas), 1, kMaxInFlight);
   return options.max_in_flight > 0 ? std::min(fit, options.max_in_flight) : fit;

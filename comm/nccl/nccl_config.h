@@ -1,5 +1,5 @@
-// What NcclOptions mean to NCCL: the configuration of communicators, and how many collectives may
-// run at once. Not a public header.
+// Translates NcclOptions for NCCL: checks them, makes the configuration of communicators, and
+// computes how many collectives may run at once. Not a public header.
 #ifndef MESHIFT_COMM_NCCL_NCCL_CONFIG_H_
 #define MESHIFT_COMM_NCCL_NCCL_CONFIG_H_
 
@@ -15,17 +15,18 @@
 
 namespace meshift {
 
-// INVALID_ARGUMENT names an option that cannot be.
+// INVALID_ARGUMENT names an invalid option.
 absl::Status CheckOptions(const NcclOptions& options);
 
-// Of communicators on a device of `num_sms` multiprocessors. Points into `options`.
+// The configuration of communicators on a device with `num_sms` multiprocessors. `options` must
+// outlive it (netName points into it).
 ncclConfig_t ConfigOf(const NcclOptions& options, int num_sms);
 
-// How many collectives may run at once, so that all fit on the device. NCCL's variables go before
-// the configuration.
+// How many collectives may run at once so that their thread blocks fit on the device; 1 to 16.
+// Counts NCCL's variables in `environment`, which override the configuration.
 int MaxInFlight(const NcclOptions& options, int num_sms, const Environment& environment);
 
-// What NCCL's tools show of a group: "meshift:tp[0-7]", "meshift[0,2,4]".
+// The name of a group in NCCL's tools: "meshift:tp[0-7]", "meshift[0,2,4]".
 std::string CommNameOf(const std::string& name, absl::Span<const int64_t> ranks);
 
 }  // namespace meshift

@@ -47,13 +47,13 @@ std::vector<int64_t> Iota(int64_t n) {
   return ranks;
 }
 
-// What this process needs before it can talk to others.
+// The library and the device, which a rank needs before the rendezvous.
 struct Parts {
   std::shared_ptr<const NcclLibrary> nccl;
   std::shared_ptr<CudaDevice> device;
 };
 
-// `device`: that one, or, where `or_only`, the only one that this process sees.
+// Opens `device`, or, if `or_only` and the process sees only one device, that one.
 absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_only,
                                 MemorySource memory) {
   Parts parts;
@@ -71,7 +71,7 @@ absl::StatusOr<std::shared_ptr<NcclJob>> MakeJob(const Parts& parts, int64_t ran
                                                  const NcclOptions& options,
                                                  const Environment& environment,
                                                  const NcclLent& lent) {
-  // It goes before a communicator's configuration.
+  // The variable overrides a communicator's configuration.
   const bool bounded =
       options.bounded_calls || environment.Get("NCCL_COMM_BLOCKING").value_or("") == "0";
   return NcclJob::Create(
@@ -82,7 +82,8 @@ absl::StatusOr<std::shared_ptr<NcclJob>> MakeJob(const Parts& parts, int64_t ran
        .lender_error = lent.error});
 }
 
-// The world of a job, whose calls are bounded or not.
+// The world group: `root` itself if calls are bounded or it may not be split; else a blocking
+// communicator that is split from it.
 absl::StatusOr<std::shared_ptr<NcclGroup>> MakeWorld(NcclJob& job,
                                                      const std::shared_ptr<NcclGroup>& root,
                                                      const NcclOptions& options) {
@@ -122,6 +123,7 @@ class NcclEngineImpl final : public NcclEngine {
   int device() const override { return job_->device().ordinal(); }
   Device tensor_device() const override { return {.kind = Device::Kind::kCuda, .index = device()}; }
   std::string nccl_version() const override { return job_->nccl().VersionText(); }
+  std::string Library() const override { return DescribeNccl(job_->nccl()); }
 
   absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
                                                       absl::Span<const int64_t> ranks,
@@ -201,12 +203,12 @@ class NcclEngineImpl final : public NcclEngine {
     const CudaDevice::Scope scope(job_->device());
     return work(own->handle());
   }
-  // What members tell each other before they register memory together.
+  // The record that members exchange before they register symmetric memory together.
   struct Told {
-    int64_t first = 0;
+    int64_t first = 0;  // the SymmetricRequest
     int64_t count = 0;
     int64_t bytes = 0;
-    char why[104] = {};  // this member cannot; empty: it can
+    char why[104] = {};  // why this member cannot; empty: it can
   };
   absl::StatusOr<std::vector<Told>> Exchange(NcclCommunicator& communicator, const Told& mine);
   absl::Status CheckTold(const NcclGroup& group, const std::vector<Told>& all,
@@ -284,7 +286,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
 
 absl::Status NcclEngineImpl::SkipSplit(Communicator& parent) {
   MESHIFT_ASSIGN_OR_RETURN(NcclCommunicator * own, Own(parent));
-  // Where nobody may split, the ranks that wanted to have been refused.
+  // If the parent may not be split, Split has failed on the group's ranks without a collective.
   if (!own->group()->may_split) return absl::OkStatus();
   return job_->Split(own->group(), SplitOf(NCCL_SPLIT_NOCOLOR)).status();
 }
@@ -345,7 +347,7 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> NcclEngineImpl::Al
       say(Message(buffer.status()));
     }
   }
-  // Nobody waits for a member that has no memory.
+  // Registering is collective, so first learn whether all members have memory.
   MESHIFT_ASSIGN_OR_RETURN(all, Exchange(*own, mine));
   MESHIFT_RETURN_IF_ERROR(CheckTold(*group, all, absl::StatusCode::kResourceExhausted));
   std::vector<std::unique_ptr<SymmetricBuffer>> buffers;
@@ -405,7 +407,7 @@ absl::Status NcclEngineImpl::CopyOut(const void* data, void* host, int64_t bytes
   });
 }
 
-// FAILED_PRECONDITION where NCCL finds this setting.
+// FAILED_PRECONDITION if the variable has this value.
 absl::Status CheckUnset(std::string_view name, std::string_view value,
                         const Environment& environment) {
   if (environment.Get(std::string(name)) != value) return absl::OkStatus();
@@ -425,7 +427,7 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
       LoadParts(options, given ? options.device : static_cast<int>(job.local_rank),
                 /*or_only=*/!given, MemorySource{});
   if (parts.ok()) {
-    // It goes before a communicator's configuration, and calls that block have no time-out.
+    // The variable overrides the configuration of the root, whose set-up could then block for ever.
     const absl::Status unblocked = CheckUnset("NCCL_COMM_BLOCKING", "1", environment);
     if (!unblocked.ok()) parts = unblocked;
   }
@@ -456,12 +458,12 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
                                                                  const NcclOptions& options) {
   if (lent.communicator == nullptr) return InvalidArgument("the lent communicator is null");
   if ((lent.allocate == nullptr) != (lent.free == nullptr)) {
-    return InvalidArgument("the lender has one of allocate and free, and not the other");
+    return InvalidArgument("the lender has only one of allocate and free; give both or neither");
   }
   const NcclEnvironment found(Environment::Process());
   const Environment& environment = options.environment != nullptr ? *options.environment : found;
   if (lent.may_split) {
-    // Aborting what was split off would abort the lent communicator too.
+    // Groups that share resources with the lent communicator would, if aborted, abort it too.
     MESHIFT_RETURN_IF_ERROR(CheckUnset("NCCL_COMM_SPLIT_SHARE_RESOURCES", "1", environment));
     if (options.split_share) {
       return InvalidArgument("split_share: groups cannot share with a lent communicator");
@@ -492,7 +494,7 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
     return world.status();
   }
   EngineCapabilities capabilities = EngineCapabilities::Nccl();
-  capabilities.native_why = "nobody has compared the environments of a lent communicator's ranks";
+  capabilities.native_why = "the environments of a lent communicator's ranks were not compared";
   return std::make_unique<NcclEngineImpl>(shared, *world, options, std::move(capabilities),
                                           lent.control, static_cast<CUstream>(lent.stream));
 }

@@ -37,7 +37,7 @@ absl::StatusCode CodeOf(ncclResult_t result) {
 }  // namespace
 
 std::string NcclVersionText(int version) {
-  // Since 2.9 with two digits for each of the lower parts.
+  // Since 2.9 minor and patch have two digits each; before, the minor version has one.
   const int base = version < 10000 ? 1000 : 10000;
   return fmt::format("{}.{}.{}", version / base, version % base / 100, version % 100);
 }

@@ -1,10 +1,10 @@
-// NCCL, loaded at run time: one binary works with and without it.
+// NCCL's functions, loaded with dlopen, so that one binary works with and without NCCL.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto nccl, NcclLibrary::Load());   // libnccl.so.2
 //   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->GetUniqueId(&id), "ncclGetUniqueId"));
 //
-// For each function of the two lists there is a member of that name and of the type that nccl.h
-// gives it. Not a public header.
+// Each function of the two lists is a member, with the type of its declaration in nccl.h:
+// nccl->AllReduce is ncclAllReduce. Not a public header.
 #ifndef MESHIFT_COMM_NCCL_NCCL_LIBRARY_H_
 #define MESHIFT_COMM_NCCL_NCCL_LIBRARY_H_
 
@@ -43,7 +43,7 @@ namespace meshift {
   X(GroupStart)                    \
   X(GroupEnd)
 
-// Null where the library has none.
+// Null if the library does not have the function.
 #define MESHIFT_NCCL_OPTIONAL_FUNCTIONS(X) \
   X(AlltoAll)                              \
   X(MemAlloc)                              \
@@ -55,22 +55,23 @@ namespace meshift {
 // The functions of the library. Immutable once made.
 class NcclLibrary {
  public:
-  // The header that this was compiled with is of 2.28; older libraries are refused.
+  // Older libraries are refused: this is compiled with the nccl.h of 2.28.
   static constexpr int kMinVersion = NCCL_VERSION(2, 28, 0);
 
-  // Loads `path`; without one, $MESHIFT_NCCL_LIBRARY, else libnccl.so.2. UNAVAILABLE where there is
-  // no such library, FAILED_PRECONDITION where it lacks a function or is too old, each naming what
-  // was looked for. The library stays loaded until the process ends.
+  // Loads `path`; if that is empty, $MESHIFT_NCCL_LIBRARY, else libnccl.so.2. UNAVAILABLE if the
+  // library is not found, FAILED_PRECONDITION if a function is missing or the version is too old;
+  // the error names the library, function or version. The library stays loaded until the process
+  // ends.
   static absl::StatusOr<std::shared_ptr<const NcclLibrary>> Load(const std::string& path = "");
 
   const std::string& path() const { return path_; }
   int version() const { return version_; }
   std::string VersionText() const;  // "2.28.9"
 
-  // `result` of a call of `function` as a Status that names the function, the result, and NCCL's
-  // last words about `comm` (or, without one, about anything). Success and "in progress" are OK.
-  // INVALID_ARGUMENT, FAILED_PRECONDITION: invalid argument, invalid usage; UNAVAILABLE: a system
-  // or remote error; DEADLINE_EXCEEDED: a time-out of NCCL's own; else INTERNAL.
+  // The result of a call of `function` as a Status. Its message has the function, the result, and
+  // the last warning of ncclGetLastError(comm). ncclSuccess and ncclInProgress are OK;
+  // ncclInvalidArgument is INVALID_ARGUMENT, ncclInvalidUsage FAILED_PRECONDITION, a system or
+  // remote error UNAVAILABLE, ncclTimeout DEADLINE_EXCEEDED, any other INTERNAL.
   absl::Status Check(ncclResult_t result, const char* function, ncclComm_t comm = nullptr) const {
     if (result == ncclSuccess || result == ncclInProgress) [[likely]] {
       return absl::OkStatus();
@@ -91,7 +92,7 @@ class NcclLibrary {
   int version_ = 0;
 };
 
-// "2.28.9" of NCCL's number for it.
+// "2.28.9" for 22809, the number that ncclGetVersion gives.
 std::string NcclVersionText(int version);
 
 }  // namespace meshift

@@ -1,4 +1,4 @@
-// What loading NCCL says where it is missing, is something else, or is too old.
+// Errors of loading NCCL: no library, another library, or a version that is too old.
 #include "comm/nccl/nccl_library.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST_F(NcclLibraryTest, NoLibrary) {
 TEST_F(NcclLibraryTest, TheEnvironmentNamesIt) {
   setenv("MESHIFT_NCCL_LIBRARY", "/nowhere/else.so", 1);
   EXPECT_NE(Message(NcclLibrary::Load().status()).find("/nowhere/else.so"), std::string::npos);
-  // An option says more.
+  // A given path has precedence over the variable.
   EXPECT_NE(Message(NcclLibrary::Load("/nowhere/first.so").status()).find("/nowhere/first.so"),
             std::string::npos);
 }

@@ -1,3 +1,4 @@
+// NcclAbsence and StartNcclEngine in a build with CUDA. nccl_start_absent.cc has the others.
 #include "meshift/nccl_engine.h"
 
 namespace meshift {

@@ -1,4 +1,4 @@
-// What stands for nccl_start.cc in a build without CUDA.
+// Replaces nccl_start.cc in a build without CUDA: every start is UNIMPLEMENTED.
 #include <cuda_absence.h>
 
 #include "base/status.h"

@@ -1,5 +1,5 @@
-// Where a launcher shows each rank a device of its own, that one is the rank's, whatever its number
-// on the host.
+// If a launcher makes only one device visible to each rank, the engine uses that one, whatever the
+// rank's number on the host.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@
 namespace meshift {
 namespace {
 
-// The only rank, said to be the fourth of its host.
+// A job of one rank whose LOCAL_RANK is 3.
 absl::StatusOr<std::unique_ptr<Bootstrap>> FourthOfItsHost() {
   const std::string port = std::to_string(Listening::Open(0)->port());
   return Bootstrap::FromTorchrun(Bootstrap::kDefaultTimeout, [port](const char* name) {

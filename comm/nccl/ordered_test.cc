@@ -1,5 +1,5 @@
-// The promise `ordered` on the NCCL engine over the stand-in libraries: bits are those of a plain
-// loop.
+// The promise `ordered` on the NCCL engine over the stand-in libraries: results have the bits of a
+// plain loop.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -27,7 +27,7 @@ TEST_P(NcclOrderedTest, BitsAreThoseOfAPlainLoop) {
     EXPECT_EQ(Message(CheckOrdered(&engine,
                                    {.cases = cases / 2 + 1, .seed = seed + 500, .blocks = true})),
               "");
-    // For which this engine reduces in order, too.
+    // This engine reduces in order under this promise too.
     EXPECT_EQ(Message(CheckOrdered(
                   &engine,
                   {.cases = cases / 8, .seed = seed, .promise = Reproducibility::kBatchInvariant})),

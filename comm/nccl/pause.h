@@ -1,4 +1,4 @@
-// Waiting for what must be asked for again and again.
+// Backoff for polling loops.
 //
 //   for (Pause pause; !IsDone(); pause.Next()) {
 //     if (pause.elapsed() > timeout) return TooLate();
@@ -14,8 +14,8 @@
 
 namespace meshift {
 
-// Waits between two looks at something: for the first 50 us not at all, since a sleep of any length
-// takes longer (by the kernel's timer slack), then ever longer.
+// Next() waits between two polls. In the first 50 us it only yields, since any sleep takes longer
+// (the kernel's timer slack is 50 us). After that it sleeps, from 10 us up to 100 us.
 class Pause {
  public:
   static constexpr std::chrono::microseconds kSpin{50};

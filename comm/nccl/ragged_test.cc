@@ -29,7 +29,7 @@ struct Part {
   int64_t first = 0;
 };
 
-// MESHIFT_TEST_FRACTION = n takes one in n.
+// MESHIFT_TEST_FRACTION=n runs one case in n.
 std::vector<Part> Parts() {
   std::vector<Part> parts;
   int64_t number = 0;

@@ -16,7 +16,7 @@ SideThread::SideThread(std::shared_ptr<CudaDevice> device, std::function<bool()>
         {
           const CudaDevice::Scope scope(*device);
           result = work();
-          work = nullptr;  // with what it has kept
+          work = nullptr;  // destroys its captures
         }
         device = nullptr;
         const MutexLock lock(state->mutex);

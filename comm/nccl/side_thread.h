@@ -1,8 +1,8 @@
-// A thread for calls of NCCL that may block for long, or never return: who has started it need not
-// wait for it.
+// A thread for NCCL calls that may block for long, or never return. Its owner can wait for it with
+// a time-out, and leave it running. Not cancellable.
 //
 //   std::unique_ptr<SideThread> thread = SideThread::Start(device, [=] { return Abort(comms); });
-//   thread->Await(patience);    // true: it is through, and has done it
+//   thread->Await(patience);    // true: Abort() has returned true
 //
 // Not a public header.
 #ifndef MESHIFT_COMM_NCCL_SIDE_THREAD_H_
@@ -21,15 +21,15 @@ namespace meshift {
 
 class SideThread {
  public:
-  // Runs `work` with the device current; it says whether it did what it should. What it has
-  // captured is kept until it returns.
+  // Runs `work`, which returns whether it succeeded, with the device's context current. `work` and
+  // its captures live until it returns.
   static std::unique_ptr<SideThread> Start(std::shared_ptr<CudaDevice> device,
                                            std::function<bool()> work);
-  // Where `work` has not returned, the thread is left to the process, with the device.
+  // Detaches the thread if `work` has not returned; it keeps the device alive.
   ~SideThread();
-  // Waits for it, so long at most. True: it has returned true.
+  // Waits at most `patience` for `work`. True: it has returned true.
   bool Await(std::chrono::nanoseconds patience);
-  // Whether it has returned.
+  // Whether `work` has returned.
   bool IsDone();
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;

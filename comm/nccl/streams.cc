@@ -81,7 +81,7 @@ absl::Status NcclEvent::Delay(const NcclStream& stream) const {
   const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
   if (capture != capture_) {
-    // A stream becomes part of a capture by waiting for an event of it, as long as it lasts.
+    // A stream joins a capture by waiting for one of its events, while the capture lasts.
     if (capture != 0 || !stream_->alive.load()) return absl::OkStatus();
     MESHIFT_ASSIGN_OR_RETURN(const uint64_t now, device.CaptureOf(stream_->handle));
     if (now != capture_) return absl::OkStatus();
@@ -92,7 +92,7 @@ absl::Status NcclEvent::Delay(const NcclStream& stream) const {
 bool NcclEvent::IsReached() const {
   const CudaDevice::Scope scope(job_->device());
   if (!job_->device().IsReached(event_).value_or(false)) return false;
-  // What ends a failed job reaches it too.
+  // The abort of a failed job ends its work, so an event counts only if it was reached before.
   const int64_t failed_ns = job_->failed_ns();
   if (failed_ns == INT64_MAX) return true;
   const int64_t reached_ns = ReachedNs();

@@ -1,4 +1,5 @@
-// Streams, events and buffers of the NCCL engine. Not a public header.
+// The NCCL engine's Stream (a CUstream), Event (a CUevent) and Buffer (device memory). Not a public
+// header.
 #ifndef MESHIFT_COMM_NCCL_STREAMS_H_
 #define MESHIFT_COMM_NCCL_STREAMS_H_
 
@@ -17,18 +18,20 @@ namespace meshift {
 
 class NcclStream final : public Stream {
  public:
-  // A stream of its own.
+  // Creates a CUstream, which the result owns.
   static absl::StatusOr<std::unique_ptr<NcclStream>> Create(std::shared_ptr<NcclJob> job);
-  // `lent` stays its owner's: it is neither waited for nor destroyed.
+  // Wraps `stream`. If `lent`, its owner keeps it: the destructor neither waits for it nor destroys
+  // it.
   NcclStream(std::shared_ptr<NcclJob> job, CUstream stream, bool lent);
   ~NcclStream() override;
 
-  // `stream` as one of `job`; INVALID_ARGUMENT where it is none; NcclJob::MayUseStreams().
+  // Casts `stream`. INVALID_ARGUMENT if it does not belong to `job`; else the error of
+  // NcclJob::MayUseStreams().
   static absl::StatusOr<NcclStream*> Of(Stream& stream, const NcclJob& job);
 
   CUstream handle() const { return state_->handle; }
   const std::shared_ptr<DeviceStream>& state() const { return state_; }
-  // Waits on the host for all work so far.
+  // Waits on the host for all work so far. FAILED_PRECONDITION while the stream is captured.
   absl::Status Synchronize() const;
 
  private:
@@ -39,31 +42,32 @@ class NcclStream final : public Stream {
 
 class NcclEvent final : public Event {
  public:
-  // Not marked yet.
+  // An event that is not recorded yet.
   static absl::StatusOr<std::shared_ptr<NcclEvent>> Create(std::shared_ptr<NcclJob> job);
   NcclEvent(std::shared_ptr<NcclJob> job, CUevent event) : job_(std::move(job)), event_(event) {}
   ~NcclEvent() override;
 
-  // Marks it on `stream`, anew where it was marked before.
+  // Records the event on `stream`, replacing an earlier record.
   absl::Status Record(const NcclStream& stream);
-  // Makes later work on `stream` wait for it. A graph cannot wait for what is outside of it, nor
-  // anything outside for a part of it: such a wait is left out.
+  // Makes later work on `stream` wait for the event. CUDA allows no wait between work inside and
+  // outside of a graph; such a wait is left out.
   absl::Status Delay(const NcclStream& stream) const;
 
   int64_t ReachedNs() const override;
   bool IsReached() const override;
-  bool InGraph() const override { return capture_ != 0; }  // the host cannot wait for it
+  bool InGraph() const override { return capture_ != 0; }  // then the host cannot wait for it
   const NcclJob* job() const { return job_.get(); }
   CUevent handle() const { return event_; }
 
  private:
   const std::shared_ptr<NcclJob> job_;
   const CUevent event_;
-  std::shared_ptr<DeviceStream> stream_;  // where it was marked
-  uint64_t capture_ = 0;                  // as part of this capture
+  std::shared_ptr<DeviceStream> stream_;  // on which it was recorded; null: not recorded
+  uint64_t capture_ = 0;                  // in which it was recorded; 0: none
   std::shared_ptr<const ClockBase> base_;
 };
 
+// Its work must be done before it is destroyed: the memory is freed at a later allocation.
 class NcclBuffer final : public Buffer {
  public:
   static absl::StatusOr<std::unique_ptr<NcclBuffer>> Create(std::shared_ptr<NcclJob> job,

@@ -36,7 +36,7 @@ NcclSymmetricBuffer::~NcclSymmetricBuffer() {
   if (registered_ && !job_->DropWindow(*group_, window_)) return;
   if (!job_->Health().ok()) return;
   const CudaDevice::Scope scope(job_->device());
-  job_->nccl().MemFree(data_);  // its result says nothing that could be helped
+  job_->nccl().MemFree(data_);  // a destructor cannot report an error
 }
 
 std::string WhyNoWindows(const NcclLibrary& nccl, const NcclGroup& group) {

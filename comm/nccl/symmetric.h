@@ -1,5 +1,5 @@
-// Symmetric memory of the NCCL engine: memory of ncclMemAlloc, registered with a communicator. Not
-// a public header.
+// Symmetric memory of the NCCL engine: memory of ncclMemAlloc, registered with a communicator as a
+// symmetric window. Not a public header.
 #ifndef MESHIFT_COMM_NCCL_SYMMETRIC_H_
 #define MESHIFT_COMM_NCCL_SYMMETRIC_H_
 
@@ -19,15 +19,15 @@ namespace meshift {
 
 class NcclSymmetricBuffer final : public SymmetricBuffer {
  public:
-  // Allocates; Register comes next. RESOURCE_EXHAUSTED where there is no memory.
+  // Allocates memory, which must then be registered. RESOURCE_EXHAUSTED if NCCL cannot allocate it.
   static absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> Create(
       std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group, int64_t number,
       int64_t bytes);
-  // Waits for the group's work so far, deregisters, and frees. Memory of a group that has failed
-  // stays: its work may never end.
+  // Waits for all work so far, deregisters and frees the memory. If the group has failed, the
+  // memory is leaked, since its work may never end.
   ~NcclSymmetricBuffer() override;
 
-  // Collective.
+  // Collective over the group.
   absl::Status Register();
 
   void* data() const override { return data_; }
@@ -51,7 +51,7 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
   ncclWindow_t window_ = nullptr;
 };
 
-// Why this rank can register nothing with this group; empty where it can.
+// Why this rank cannot register memory with this group; empty if it can.
 std::string WhyNoWindows(const NcclLibrary& nccl, const NcclGroup& group);
 
 }  // namespace meshift

@@ -61,7 +61,7 @@ TEST(NcclSymmetricTest, MembersThatDifferAreNamed) {
   EXPECT_EQ(Violations(), "");
 }
 
-// One that has no memory tells the others, and nothing has failed.
+// If one member has no memory, all members get an error, and the engine still works.
 TEST(NcclSymmetricTest, AMemberWithoutMemoryIsNamed) {
   auto ranks = NcclThreads::Create(2);
   ASSERT_TRUE(ranks.ok()) << ranks.status();
@@ -78,7 +78,7 @@ TEST(NcclSymmetricTest, AMemberWithoutMemoryIsNamed) {
   EXPECT_EQ(Violations(), "");
 }
 
-// Blocks of unequal sizes, and sums that NCCL cannot do.
+// Blocks of unequal sizes, and sums that NCCL cannot do, are UNIMPLEMENTED.
 TEST(NcclSymmetricTest, SaysWhatItCannot) {
   auto ranks = NcclThreads::Create(2);
   ASSERT_TRUE(ranks.ok()) << ranks.status();

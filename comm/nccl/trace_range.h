@@ -1,5 +1,6 @@
-// A range in the traces of NVIDIA's tools, such as Nsight Systems: what this thread does from its
-// construction to its destruction. Without a tool it costs a load and a branch.
+// An NVTX range: NVIDIA's tools, such as Nsight Systems, show the time from its construction to its
+// destruction on this thread. Without a tool it costs a load and a branch; without NVTX's header it
+// does nothing.
 //
 //   const TraceRange range("meshift:a[0-3]");
 //
@@ -7,7 +8,7 @@
 #ifndef MESHIFT_COMM_NCCL_TRACE_RANGE_H_
 #define MESHIFT_COMM_NCCL_TRACE_RANGE_H_
 
-// Part of the CUDA toolkit, but not of every installation.
+// Part of the CUDA toolkit, but some installations do not have it.
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define MESHIFT_HAS_NVTX 1

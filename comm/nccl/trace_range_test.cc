@@ -1,5 +1,5 @@
-// Launches are ranges of NVIDIA's tools, with the names of their groups: this program is the tool,
-// by NVTX's static injection.
+// Launches are NVTX ranges with the names of their groups. This program acts as the tool, through
+// NVTX's static injection.
 #include "comm/nccl/trace_range.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ int Attach(NvtxGetExportTableFunc_t get_table) {
 
 class TraceRangeTest : public NcclEngineTest {
  protected:
-  // NVTX looks at it when the first range begins.
+  // NVTX reads the pointer when the first range begins.
   static void SetUpTestSuite() { InitializeInjectionNvtx2_fnptr = &Attach; }
 };
 

@@ -1,6 +1,5 @@
-// What the promise of batch invariance is worth over the stand-in, whose trees add in an order of
-// their own for each channel: whatever a process's environment says, an element's bits do not
-// depend on its place or on the tensor's size.
+// Batch invariance over the stand-in, whose trees add in another order on each channel. Whatever
+// the environment, an element's bits do not depend on its index or on the tensor's size.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -28,7 +27,7 @@ namespace meshift {
 namespace {
 
 constexpr int64_t kRanks = 3;
-// Sums of these depend on the order.
+// The sum of these depends on the order of addition.
 constexpr float kContributions[kRanks] = {1e8F, 3, -1e8F};
 
 using Variables = std::map<std::string, std::string>;
@@ -101,7 +100,7 @@ TEST(TreeBitsTest, BitsAreThoseOfNoPlaceAndNoSize) {
   }
 }
 
-// Else the test above would say nothing.
+// Shows that the test above can fail.
 TEST(TreeBitsTest, WithoutThePromiseTheyDiffer) {
   Variables variables = kFit;
   variables["NCCL_MAX_CTAS"] = "16";

@@ -1,6 +1,6 @@
-// Batch invariance by NCCL's own tree, over the stand-in libraries: taken where the environments of
-// all ranks allow it, on communicators of one channel, one call at a time; else sums in order. And
-// streams: one for each group, or one for all.
+// Batch invariance by NCCL's tree, over the stand-in libraries. If the environments of all ranks
+// allow it, plans use the tree, on communicators of one channel, one call at a time; else ordered
+// sums. Also stream modes: a stream per group, or one for all.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -38,7 +38,7 @@ namespace {
 
 constexpr int64_t kRanks = 4;
 
-// As `meshift env --profile batch-invariant` prints them.
+// The variables that `meshift env --profile batch-invariant` prints.
 FakeEnvironment Fit() {
   FakeEnvironment fit({});
   for (const NcclSetting& setting :
@@ -48,12 +48,12 @@ FakeEnvironment Fit() {
   return fit;
 }
 
-// What the stand-in has recorded of one call.
+// A call that the stand-in has recorded.
 struct Call {
   std::string thread;
   std::string function;
   std::string details;
-  // The word behind `key`.
+  // The word after `key`.
   std::string After(const std::string& key) const {
     std::istringstream words(details);
     for (std::string word; words >> word;) {
@@ -79,7 +79,7 @@ std::vector<Call> Calls(const std::function<bool(const Call&)>& wanted) {
   return calls;
 }
 
-// Groups are connected by calls of one i32.
+// Whether the call only connects a group: those calls have one i32.
 bool Connects(const Call& call) {
   return call.details.find("(count 1, type 2,") != std::string::npos;
 }
@@ -88,7 +88,7 @@ std::vector<Call> CallsOf(const std::string& function) {
   return Calls([&](const Call& call) { return call.function == function && !Connects(call); });
 }
 
-// The communicators that were split with this number of channels: "1 to 1"; all, where it is empty.
+// The communicators that were split with this number of channels ("1 to 1"), or all if it is empty.
 std::set<std::string> SplitWith(const std::string& channels) {
   std::set<std::string> made;
   for (const Call& call : CallsOf("communicator")) {
@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<NcclThreads>> Start(
   });
 }
 
-// One f32 tensor of 8 from placements to others; rank r holds r + 1 everywhere. What it becomes.
+// Redistributes f32[8]; all elements of rank r's source are r + 1. Returns this rank's result.
 absl::StatusOr<std::vector<float>> Move(NcclEngine& engine, Redistributor& redistribute,
                                         const DeviceMesh& mesh, const std::string& from_text,
                                         const std::string& to_text) {
@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<float>> Move(NcclEngine& engine, Redistributor& redis
   return result;
 }
 
-// What an engine's plan under the promise says of the reduction.
+// The engine's plan under the promise of batch invariance.
 Plan PlanOn(const NcclEngine& engine, const DeviceMesh& mesh, const std::string& from,
             const std::string& to, const Topology& topology = Topology::Flat()) {
   const Sharding source = Sharding::Parse("f32[8]", mesh, from).value();
@@ -168,7 +168,7 @@ TEST(NcclTreeTest, IsTakenWhereAllEnvironmentsAreFit) {
     const auto other = Move(engine, *usual, mesh, "P,S(0)", "R,S(0)");
     ASSERT_TRUE(other.ok()) << other.status();
     EXPECT_EQ(*other, std::vector<float>(4, sum));
-    // Of all ranks: the root has more channels than one, so it is split too.
+    // The group of all ranks is split too, since the root has more than one channel.
     const auto all = Move(engine, *invariant, mesh, "P,P", "R,R");
     ASSERT_TRUE(all.ok()) << all.status();
     EXPECT_EQ(*all, std::vector<float>(8, 10));
@@ -176,8 +176,8 @@ TEST(NcclTreeTest, IsTakenWhereAllEnvironmentsAreFit) {
   const Plan plan = PlanOn((*ranks)->engine(0), mesh, "P,S(0)", "R,S(0)");
   EXPECT_EQ(plan.steps()[0].reduce_order, ReduceOrder::kAny);
   EXPECT_EQ(plan.why(),
-            "engine nccl reduces every element alike (by tree, as the environment of every rank "
-            "says, on one channel), in one step by groups that lie alike");
+            "engine nccl reduces every element in the same way (by tree, as the environment of "
+            "every rank says, on one channel), in one step by equivalent groups");
 
   const std::set<std::string> narrow = SplitWith("1 to 1 collnet 0");
   EXPECT_EQ(narrow.size(), 2 * kRanks);         // one over a, one over all
@@ -185,7 +185,7 @@ TEST(NcclTreeTest, IsTakenWhereAllEnvironmentsAreFit) {
   std::map<bool, int> calls;                    // on communicators of one channel
   for (const Call& call : CallsOf("ncclAllReduce")) ++calls[narrow.contains(call.After("comm"))];
   EXPECT_EQ(calls, (std::map<bool, int>{{false, kRanks}, {true, 2 * kRanks}}));
-  // No call of the tree is in a group, where NCCL would choose for all calls together.
+  // Tree calls are not in an NCCL group, where NCCL would choose one algorithm for all its calls.
   std::map<std::string, int> open;
   for (const Call& call : Calls([](const Call&) { return true; })) {
     open[call.thread] += call.function == "ncclGroupStart" ? 1
@@ -215,14 +215,14 @@ TEST(NcclTreeTest, AReduceScatterIsDoneInOrder) {
   const Plan plan = PlanOn((*ranks)->engine(0), mesh, "P", "S(0)");
   EXPECT_EQ(plan.steps()[0].reduce_order, ReduceOrder::kAscending);
   EXPECT_EQ(plan.why(),
-            "contributions are combined in ascending order of coordinates: the reduce_scatter of "
-            "engine nccl over a is no all_reduce");
+            "contributions are combined in ascending order of coordinates: engine nccl reduces "
+            "every element in the same way by all_reduce only, not by reduce_scatter over a");
   EXPECT_EQ(CallsOf("ncclReduceScatter").size(), 0);
   EXPECT_EQ(CallsOf("ncclSend").size(), kRanks * (kRanks - 1));
   EXPECT_EQ(Violations(), "");
 }
 
-// Every rank plans as the one whose environment is not fit, and does not trust its own.
+// If one rank's environment is unfit, all ranks make the plan for it, whatever their own.
 TEST(NcclTreeTest, OneRanksEnvironmentDecidesForAll) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
   const struct {
@@ -272,7 +272,7 @@ TEST(NcclTreeTest, GroupsThatDoNotLieAlikeAddInOrder) {
   const Topology jagged = Topology::Parse("nvlink=3").value();  // 0 and 1 share one, 2 and 3 do not
   const Plan plan = PlanOn((*ranks)->engine(0), mesh, "S(0),P", "S(0),R", jagged);
   EXPECT_EQ(plan.steps()[0].reduce_order, ReduceOrder::kAscending);
-  EXPECT_NE(plan.why().find("the groups do not lie alike"), std::string::npos) << plan.why();
+  EXPECT_NE(plan.why().find("the groups are not equivalent"), std::string::npos) << plan.why();
   const Plan one = PlanOn((*ranks)->engine(0), mesh, "P,P", "R,R", jagged);
   EXPECT_EQ(one.steps()[0].reduce_order, ReduceOrder::kAny);
 }

@@ -28,7 +28,7 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// As strtok: empty parts are none.
+// Splits as strtok does: skips empty parts.
 std::vector<std::string_view> Tokens(std::string_view text, char by) {
   std::vector<std::string_view> tokens;
   while (!text.empty()) {
@@ -59,17 +59,17 @@ absl::StatusOr<TuningList> TuningList::Parse(std::string_view text, Names names,
                                              std::string_view what) {
   TuningList list(names);
   const std::string lower = Lower(text);
-  // NCCL knows the first entry by its place, which one behind a ';' does not have.
+  // NCCL recognises the first entry by its position: after a leading ';' no entry is the first.
   bool first = !lower.starts_with(';');
   for (const std::string_view entry : Tokens(lower, ';')) {
     const std::vector<std::string_view> parts = Tokens(entry, ':');
-    const bool named = parts.size() > 1;  // further parts are not looked at
+    const bool named = parts.size() > 1;  // parts after the second are ignored
     if (parts.empty() || (!named && !first)) {
       return InvalidArgument("'{}' names no collective, and is not the first entry", entry);
     }
     first = false;
     if (named && std::find(kFunctions.begin(), kFunctions.end(), parts[0]) == kFunctions.end()) {
-      return InvalidArgument("'{}' is none of NCCL's collectives ({})", parts[0],
+      return InvalidArgument("unknown collective '{}'; NCCL knows {}", parts[0],
                              fmt::join(kFunctions, " "));
     }
     std::string_view elements = parts[named ? 1 : 0];
@@ -79,7 +79,7 @@ absl::StatusOr<TuningList> TuningList::Parse(std::string_view text, Names names,
     for (const std::string_view element : Tokens(elements, ',')) {
       const auto name = std::find(names.begin(), names.end(), element);
       if (name == names.end()) {
-        return InvalidArgument("'{}' is no {} of NCCL's ({})", element, what,
+        return InvalidArgument("unknown {} '{}'; NCCL knows {}", what, element,
                                fmt::join(names, " "));
       }
       row[name - names.begin()] = !excludes;

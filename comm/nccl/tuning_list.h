@@ -1,13 +1,14 @@
-// NCCL_ALGO and NCCL_PROTO as NCCL reads them: what each collective may take.
+// Parses NCCL_ALGO and NCCL_PROTO as NCCL does: which algorithms or protocols each collective may
+// use.
 //
 //   const auto list = TuningList::Algorithms("ring,tree;allreduce:tree");
 //   list->Allows(NcclFunction::kAllGather, "ring");      // true
 //   list->AllowsOnly(NcclFunction::kAllReduce, "tree");  // true
 //   list->ToString(NcclFunction::kReduce);               // "ring,tree"
 //
-// Entries are separated by ';'. The first may lack the name of a function, and then counts for all;
-// a later entry replaces what an earlier one said of its function. '^' excludes. NCCL compares
-// without case and takes no spaces away.
+// Entries are separated by ';'. The first may omit the name of a function, and then applies to all.
+// A later entry replaces an earlier one of its function. '^' excludes the names. Names are compared
+// without case; spaces are not removed.
 #ifndef MESHIFT_COMM_NCCL_TUNING_LIST_H_
 #define MESHIFT_COMM_NCCL_TUNING_LIST_H_
 
@@ -30,8 +31,8 @@ std::string_view Name(NcclFunction function);
 // Immutable.
 class TuningList {
  public:
-  // INVALID_ARGUMENT where NCCL refuses the text, and with it every communicator: names the token.
-  // An empty text leaves everything.
+  // INVALID_ARGUMENT names the token for which NCCL would refuse the text, and with it every
+  // communicator. An empty text allows everything.
   static absl::StatusOr<TuningList> Algorithms(std::string_view text);
   static absl::StatusOr<TuningList> Protocols(std::string_view text);
 
@@ -39,7 +40,7 @@ class TuningList {
   bool Allows(NcclFunction function, std::string_view name) const;
   bool AllowsOnly(NcclFunction function, std::string_view name) const;
   bool AllowsAny(NcclFunction function) const;
-  // The names that are left, in NCCL's order, lower case: "tree,ring"; "any" of all, "none".
+  // The allowed names, in NCCL's order, lower case: "tree,ring"; "any" for all, "none" for none.
   std::string ToString(NcclFunction function) const;
 
  private:
@@ -49,7 +50,7 @@ class TuningList {
   static absl::StatusOr<TuningList> Parse(std::string_view text, Names names,
                                           std::string_view what);
 
-  Names names_;                                               // of a constant
+  Names names_;                                               // of a static array
   std::array<std::vector<bool>, kNumNcclFunctions> allowed_;  // by function, then by name
 };
 

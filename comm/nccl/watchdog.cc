@@ -14,7 +14,7 @@ Watchdog::Watchdog(std::function<void()> look, std::function<std::chrono::nanose
     : look_(std::move(look)), every_(std::move(every)), thread_([this] { Run(); }) {}
 
 void Watchdog::Run() {
-  // Else the kernel adds up to 50 us to each wait.
+  // By default the kernel adds up to 50 us to each wait.
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   while (true) {
     const std::chrono::nanoseconds every = every_();

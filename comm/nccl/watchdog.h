@@ -1,4 +1,4 @@
-// A thread that looks at something every so often.
+// A thread that calls a function periodically.
 //
 //   Watchdog watchdog([&] { job.Look(); }, [&] { return job.LookEvery(); });
 //
@@ -17,9 +17,9 @@ namespace meshift {
 
 class Watchdog {
  public:
-  // `every`: how long until the next look, asked after each.
+  // Calls `look` after each interval that `every` returns; `every` is called before each wait.
   Watchdog(std::function<void()> look, std::function<std::chrono::nanoseconds()> every);
-  // Waits for a look that is under way.
+  // Waits for a running call of `look`.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

@@ -49,8 +49,8 @@ int64_t Sleeps() {
   return usage.ru_nvcsw;
 }
 
-// What ends within 50 us is waited for without a sleep, which takes as long by itself. A thread
-// that loses its core meanwhile tries again.
+// A wait of less than 50 us does not sleep, since a sleep alone takes that long. The test repeats
+// if its thread loses the core meanwhile.
 TEST(PauseTest, DoesNotSleepAtFirst) {
   bool slept = true;
   for (int i = 0; i < 200 && slept; ++i) {

@@ -35,9 +35,13 @@ std::shared_ptr<CallRecord> CallRecord::Of(Engine* engine) {
 }
 
 CallRecord::CallRecord(Engine* engine, const RecordOptions& options)
-    : engine_(engine), options_(options), ring_(engine, options.calls, options.on_ended) {}
+    : engine_(engine), options_(options), ring_(engine, options.calls, options.on_ended) {
+  if (!logs()) return;
+  const std::string library = engine->Library();
+  if (!library.empty()) Log(LogEvent::Kind::kLibrary, library, 0);
+}
 
-// Its sources have left, and with the last of them the thread.
+// All sources have left, and the last one has ended the watchdog's thread.
 CallRecord::~CallRecord() = default;
 
 std::unique_ptr<CallSource> CallRecord::Join(CallSourceOptions options) {
@@ -95,7 +99,7 @@ nanoseconds CallRecord::Tick() const {
 
 void CallRecord::Watch() {
   std::vector<OldestCall> oldest;
-  IsTriggered();  // by what lies there already: not now
+  IsTriggered();  // ignores a trigger file from before
   for (;;) {
     const nanoseconds tick = Tick();
     bool write = false;
@@ -118,7 +122,7 @@ void CallRecord::Watch() {
 void CallRecord::LookOnce(std::vector<OldestCall>* oldest) {
   ring_.Look(oldest);
   const Timeouts timeouts = engine_->timeouts();
-  // Before it nobody looked after the work, and so it stood still.
+  // Before this time no thread advanced the work.
   const CallerProgress* const callers = engine_->caller_progress();
   const int64_t attended_ns = callers == nullptr ? 0 : callers->AttendedSinceNs();
   const int64_t now_ns = SteadyNowNs();
@@ -136,7 +140,8 @@ void CallRecord::LookOnce(std::vector<OldestCall>* oldest) {
     }
     const int64_t limit_ns = (each.call.is_first ? timeouts.setup : timeouts.running).count();
     absl::Status status = health ? health() : absl::OkStatus();
-    // Who makes the call, or waits for it, sees that too, and knows more.
+    // Wait for a second check: the thread that makes the call, or waits for it, sees the failure
+    // too and has more details.
     if (unhealthy_.size() <= number) unhealthy_.resize(number + 1);
     if (!status.ok() && !unhealthy_[number]) {
       unhealthy_[number] = true;
@@ -145,9 +150,10 @@ void CallRecord::LookOnce(std::vector<OldestCall>* oldest) {
     if (status.ok() && each.found && each.since_ns &&
         now_ns - std::max(*each.since_ns, attended_ns) > limit_ns) {
       status = absl::DeadlineExceededError(
-          fmt::format("call {} of the redistributor of {} ({}) {} for {} ms", each.call.call, name,
+          fmt::format("call {} of the redistributor of {} ({}) {} {} ms", each.call.call, name,
                       each.call.text->plan,
-                      each.call.state == CallState::kIssuing ? "has been issued" : "has not ended",
+                      each.call.state == CallState::kIssuing ? "is still being issued after"
+                                                             : "has not ended for",
                       Ms(limit_ns)));
       Log(LogEvent::Kind::kTimeout, Message(status), now_ns - *each.since_ns);
     }
@@ -168,7 +174,7 @@ void CallRecord::FailSource(uint32_t number, int64_t call, const absl::Status& s
 }
 
 void CallRecord::BeginFailure(uint32_t number, const absl::Status& status) {
-  // What has ended before counts as ended.
+  // Finds the calls that have ended before the failure.
   std::vector<OldestCall> oldest;
   ring_.Look(&oldest);
   ring_.CloseSource(number);
@@ -183,7 +189,7 @@ void CallRecord::EndFailure(bool may_block) {
   {
     const MutexLock lock(mutex_);
     if (writing_ != Writing::kExpected) return;
-    if (num_here_ == 0) may_block = true;  // no watchdog will come
+    if (num_here_ == 0) may_block = true;  // the watchdog has ended
     writing_ = Writing::kAsked;
     changed_.notify_all();
   }
@@ -243,6 +249,7 @@ absl::StatusOr<std::string> CallRecord::Dump(const std::string& folder) {
   meshift::Dump dump;
   dump.calls = ring_.Snapshot();
   dump.engine = engine_->name();
+  dump.library = engine_->Library();
   dump.host = DumpHostName();
   dump.rank = engine_->rank();
   dump.world_size = engine_->world_size();

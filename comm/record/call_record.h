@@ -1,15 +1,16 @@
-// What an engine's redistributors remember of their calls, and the thread that watches them.
+// The record of the last calls of an engine's redistributors, and the watchdog that fails calls
+// which do not end in time.
 //
 //   const auto record = CallRecord::Of(engine);
-//   auto source = record->Join({.ranks = {0, 1, 2, 3}, .on_timeout = ..., .health = ...});
+//   auto source = record->Join({.ranks = {0, 1, 2, 3}, .on_failure = ..., .health = ...});
 //   CallSlot* slot = source->Begin({...}, &events);
-//   ... the call is issued ...
+//   ... issue the call ...
 //   source->End(slot, {...});
 //
-// The watchdog is one thread per engine, from its first call to the end of its last redistributor.
-// It looks at the oldest call of each redistributor that has not ended. The time-out counts from
-// when that call could run: from its issuing, the end of the calls before it, and what it was to
-// come after.
+// The watchdog is one thread per engine, from the first call until the last redistributor is
+// destroyed. It checks the oldest unfinished call of each redistributor. The time-out counts from
+// the time when that call could run: the latest of when it was issued, when the calls before it
+// ended, and when the events that it waits for were reached.
 #ifndef MESHIFT_COMM_RECORD_CALL_RECORD_H_
 #define MESHIFT_COMM_RECORD_CALL_RECORD_H_
 
@@ -38,35 +39,36 @@ class CallRecord;
 
 struct CallSourceOptions {
   std::vector<int64_t> ranks;  // ascending
-  // A call has not ended in time, or a group has failed (then `call` may be -1): from the
-  // watchdog's thread. Ends all calls of the source, whose BeginFailure it calls.
+  // Called by the watchdog's thread when a call has not ended in time, or a group has failed (then
+  // `call` may be -1). It must end all calls of the source and call BeginFailure.
   std::function<void(int64_t call, const absl::Status& status)> on_failure;
-  // The first error of its groups. Cheap; from the watchdog's thread.
+  // Returns the first error of the source's groups. Must be cheap. Called by the watchdog's thread.
   std::function<absl::Status()> health;
 };
 
-// One redistributor's part. Leaves when destroyed, which waits for the watchdog to have left
-// `on_failure`. Safe for concurrent use.
+// One redistributor's handle of the record. The destructor calls Leave(). Safe for concurrent use.
 class CallSource {
  public:
   ~CallSource() { Leave(); }
   CallSource(const CallSource&) = delete;
   CallSource& operator=(const CallSource&) = delete;
 
-  // Makes what the first call would.
+  // Allocates now what the first call would.
   void Reserve();
+  // As CallRing::Begin().
   CallSlot* Begin(const CallHead& head, EventList* done);
-  // `slot` may be null.
+  // As CallRing::End(). `slot` may be null.
   void End(CallSlot* slot, const CallTail& tail);
-  // The source has failed: its calls are no longer watched, and are remembered as they are now.
+  // The source has failed: its calls are no longer watched, and the record keeps their present
+  // state.
   void BeginFailure(const absl::Status& status);
-  // Where that was the first failure of the engine's the record is written. `may_block`: by this
-  // thread, before this returns; else by the watchdog's.
+  // Writes the record if this was the engine's first failure: on this thread, before it returns, if
+  // `may_block`; else on the watchdog's.
   void EndFailure(bool may_block);
-  // Its calls are watched no more; waits for `on_failure` where that is under way. Failures may be
-  // told all the same. May be called twice, by one thread.
+  // Ends the watching of its calls; waits for a running `on_failure`. BeginFailure and EndFailure
+  // are still allowed. May be called twice, by one thread.
   void Leave();
-  // "ranks 0-3 #0": the ranks, and which of those with these ranks.
+  // "ranks 0-3 #0": the ranks, and a number among the sources with these ranks.
   const std::string& name() const { return name_; }
 
  private:
@@ -83,20 +85,19 @@ class CallSource {
 // Safe for concurrent use.
 class CallRecord final : public EngineRecord, public std::enable_shared_from_this<CallRecord> {
  public:
-  // The engine's, made by the first that asks.
+  // The record of `engine`; made by the first call.
   static std::shared_ptr<CallRecord> Of(Engine* engine);
   CallRecord(Engine* engine, const RecordOptions& options);
   ~CallRecord() override;
 
-  // Whether calls are remembered. Else nobody is to call CallSource::Begin.
+  // Whether calls are remembered. If not, CallSource::Begin must not be called.
   bool remembers() const { return options_.calls > 0; }
   std::unique_ptr<CallSource> Join(CallSourceOptions options);
   void Log(LogEvent::Kind kind, std::string_view text, int64_t ns) const;
   bool logs() const { return options_.on_log != nullptr; }
   absl::StatusOr<std::string> Dump(const std::string& folder) override;
   absl::Status DumpError(const absl::Status& error) override;
-  // Waits, for two seconds at most, while the record of a failure is being written by another
-  // thread.
+  // Waits at most two seconds while another thread writes the record of a failure.
   void AwaitDump();
 
  private:
@@ -106,7 +107,7 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
     std::vector<int64_t> ranks;
     std::function<void(int64_t, const absl::Status&)> on_failure;
     std::function<absl::Status()> health;
-    bool here = true;
+    bool here = true;  // false once it has left
     absl::Status failure;
   };
 
@@ -131,16 +132,16 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
   std::vector<Source> sources_ MESHIFT_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> joins_ MESHIFT_GUARDED_BY(mutex_);  // by ranks
   int num_here_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  int64_t busy_ MESHIFT_GUARDED_BY(mutex_) = -1;     // the source that the watchdog is in
-  absl::Status failure_ MESHIFT_GUARDED_BY(mutex_);  // the first
+  int64_t busy_ MESHIFT_GUARDED_BY(mutex_) = -1;  // the source whose functions the watchdog calls
+  absl::Status failure_ MESHIFT_GUARDED_BY(mutex_);  // the engine's first
   enum class Writing : uint8_t { kNo, kExpected, kAsked, kUnderWay, kDone };
   Writing writing_ MESHIFT_GUARDED_BY(mutex_) = Writing::kNo;
   std::thread::id writer_ MESHIFT_GUARDED_BY(mutex_);
   bool stop_ MESHIFT_GUARDED_BY(mutex_) = false;
   std::thread thread_ MESHIFT_GUARDED_BY(mutex_);
-  // The watchdog's.
-  int64_t trigger_seen_ns_ = 0;  // when the trigger was last touched
-  std::vector<bool> unhealthy_;  // sources whose groups had failed at the last look
+  // Only the watchdog's thread uses these.
+  int64_t trigger_seen_ns_ = 0;  // the trigger file's time of modification when last seen
+  std::vector<bool> unhealthy_;  // sources whose groups had failed at the last check
 };
 
 inline CallSlot* CallSource::Begin(const CallHead& head, EventList* done) {

@@ -9,7 +9,7 @@
 namespace meshift {
 namespace {
 
-// How many places are looked at while the lock is held.
+// The number of slots that Look() checks per lock.
 constexpr size_t kLookAtOnce = 64;
 
 int32_t ThreadNumber() {
@@ -22,7 +22,7 @@ bool AllReached(const EventList& events, size_t size) {
                      [](const auto& event) { return event == nullptr || event->IsReached(); });
 }
 
-// When the last of them was, as far as they tell; at least `least_ns`, `now_ns` where they do not.
+// The time when the last event was reached; `now_ns` if an event has no time. At least `least_ns`.
 int64_t LastReached(const EventList& events, size_t size, int64_t least_ns, int64_t now_ns) {
   int64_t last_ns = least_ns;
   for (size_t i = 0; i < size; ++i) {
@@ -98,12 +98,12 @@ void CallRing::Reserve() {
   MakeSpare();
 }
 
-// Later calls may be captured, where none can be made.
+// Makes events early, since none can be made while a later call is captured in a graph.
 void CallRing::MakeSpare() {
   constexpr size_t kFirstSpare = 32;
   if (std::exchange(has_made_spare_, true)) return;
   const auto stream = engine_->CreateStream();
-  if (!stream.ok()) return;  // then each call makes its own
+  if (!stream.ok()) return;  // then each call makes its own events
   while (spare_.size() < kFirstSpare) {
     std::shared_ptr<Event> event;
     if (!engine_->RecordInto(**stream, &event).ok()) return;
@@ -121,7 +121,7 @@ void CallRing::MakeRoom(size_t num_events) {
 }
 
 void CallRing::Recycle(CallSlot* slot) {
-  // Work of a source that has failed may never end.
+  // The work of a failed source may never end.
   const bool may_reuse = slot->number >= 0 && !sources_[slot->source].closed;
   for (EventList* events : {&slot->done, &slot->after}) {
     for (std::shared_ptr<Event>& event : *events) {
@@ -137,7 +137,7 @@ void CallRing::Recycle(CallSlot* slot) {
 void CallRing::Harvest() {
   constexpr size_t kAtOnce = 16;
   const TickClock::Reading now = clock_.Read();
-  // The last place taken is that of the call that begins.
+  // The last slot is that of the call that begins now.
   for (size_t i = 0; i < kAtOnce && unharvested_ > 1; ++i) {
     CallSlot& slot = slots_[harvest_at_];
     const CallState state = StateOf(slot).load(std::memory_order_acquire);
@@ -148,7 +148,7 @@ void CallRing::Harvest() {
       StateOf(slot).store(CallState::kEnded, std::memory_order_release);
       Report(slot);
     }
-    // One that failed while it was issued stays its thread's.
+    // A slot that is being issued belongs to its thread.
     if (state != CallState::kIssuing) Recycle(&slot);
     harvest_at_ = Next(harvest_at_);
     --unharvested_;
@@ -245,7 +245,7 @@ void CallRing::Evict(CallSlot* slot) {
 
 bool CallRing::LookAt(CallSlot* slot, const TickClock::Reading& now) {
   const int64_t issued_ns = now.ToNs(slot->issued);
-  // Found once: two readings of the clock give it other nanoseconds.
+  // Set once, since two readings of the clock would give different nanoseconds.
   if (slot->started_ns < 0) {
     if (slot->num_after == 0) {
       slot->started_ns = issued_ns;
@@ -334,7 +334,7 @@ void CallRing::Look(std::vector<OldestCall>* oldest) {
   }
   for (size_t begin = 0; begin < slots_.size(); begin += kLookAtOnce) {
     const MutexLock lock(mutex_);
-    // Sources that were added meanwhile have nothing old.
+    // Sources added meanwhile are skipped.
     const TickClock::Reading now = clock_.Read();
     for (size_t i = begin; i < std::min(begin + kLookAtOnce, slots_.size()); ++i) {
       CallSlot& slot = slots_[(first + i) % slots_.size()];

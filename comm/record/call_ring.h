@@ -1,13 +1,15 @@
-// The last calls of an engine's redistributors: when each was issued and what it waits for, so that
-// somebody else can say when it ended. Internal to comm/record.
+// A ring buffer of the last calls of an engine's redistributors: when each was issued, and the
+// events with which it ends, so that another thread can find out when it ended. Internal to
+// comm/record.
 //
-//   CallSlot* slot = ring.Begin(source, {.call = 7, .text = &text}, &events);   // marks them
+//   CallSlot* slot = ring.Begin(source, {.call = 7, .text = &text}, &events);
+//   ... issue the call, which records `events` ...
 //   ring.End(slot, {...});
-//   ... another thread ...
-//   ring.Look(&sources);
+//   ... on another thread ...
+//   ring.Look(&oldest);
 //
-// Begin takes a lock for a few instructions. Neither allocates once as many calls have been in
-// flight as ever are: a call that needs an event takes one of the oldest calls that have ended.
+// Begin takes a lock for a few instructions. Begin and End do not allocate in a steady state: the
+// events of finished calls are reused.
 #ifndef MESHIFT_COMM_RECORD_CALL_RING_H_
 #define MESHIFT_COMM_RECORD_CALL_RING_H_
 
@@ -34,54 +36,54 @@ using EventList = absl::InlinedVector<std::shared_ptr<Event>, 1>;
 
 enum class CallState : uint8_t {
   kNone,
-  kIssuing,  // its thread is still at it
+  kIssuing,  // between Begin and End
   kInFlight,
   kEnded,
-  kCaptured,  // in a graph: may run any time
-  kFailed,    // was one of the first two when its redistributor went
+  kCaptured,  // in a CUDA graph, which may run at any time
+  kFailed,    // was issuing or in flight when its redistributor was destroyed
 };
 
 struct CallHead {
-  bool is_first = false;   // of its program
-  uint32_t num_done = 1;   // events that it will end with, as far as is known
-  uint32_t num_after = 0;  // that it comes after
-  int64_t call = 0;
+  bool is_first = false;   // the first call of its program
+  uint32_t num_done = 1;   // expected number of events with which it ends
+  uint32_t num_after = 0;  // number of events that it waits for
+  int64_t call = 0;        // the source's number of the call
   const std::shared_ptr<const CallText>* text = nullptr;
 };
 
-// What is known once a call is issued.
+// The data of a call that End adds.
 struct CallTail {
-  EventList* done = nullptr;  // the first `num_done` are to be reached; stay the caller's too
+  EventList* done = nullptr;  // the first `num_done` are its end; shared with the caller
   size_t num_done = 0;
-  EventList* after = nullptr;  // what it comes after; given away for others
+  EventList* after = nullptr;  // the events that it waits for; swapped for others
   size_t num_after = 0;
-  int64_t after_number = -1;  // it comes after calls up to this number
+  int64_t after_number = -1;  // it waits for calls of the engine up to this number; -1: none
 };
 
-// Two cache lines: each call reads and writes a slot that the caches have lost since
+// Two cache lines: each call uses a slot that has left the caches since its last use
 // (bench/record_cost.h).
 struct alignas(128) CallSlot {
-  // By Begin.
-  int64_t number = -1;  // of the engine
-  int64_t call = 0;     // of the source
+  // Set by Begin.
+  int64_t number = -1;  // counts the engine's calls
+  int64_t call = 0;     // counts the source's calls
   int64_t issued = 0;   // ticks
   std::shared_ptr<const CallText> text;
   uint32_t source : 31 = 0;
   bool is_first : 1 = false;
   int32_t thread = 0;
-  // By End, while its state is kIssuing.
+  // Set by End, while the state is kIssuing.
   uint32_t num_done = 0;
   uint32_t num_after = 0;
   EventList done;
   EventList after;
   int64_t after_number = -1;
-  // By Begin, -1; then by Look.
-  int64_t started_ns = -1;  // until it has ended: when what it comes after was reached
+  // Set to -1 by Begin, and later by Look.
+  int64_t started_ns = -1;  // while in flight: when the events that it waits for were reached
   int64_t ended_ns = -1;
 };
 static_assert(sizeof(CallSlot) == 128);
 
-// A call as it was at one time; times on the steady clock, -1 where not known.
+// A copy of a call. Times are on the steady clock; -1: unknown.
 struct RecordedCall {
   int64_t number = 0;
   uint32_t source = 0;
@@ -95,11 +97,11 @@ struct RecordedCall {
   std::shared_ptr<const CallText> text;
 };
 
-// The oldest call of a source that has not ended.
+// The oldest unfinished call of a source.
 struct OldestCall {
   bool found = false;
   RecordedCall call;
-  // Since when it could run; none where it still waits for what it comes after.
+  // Since when it could run; none if it still waits for other work.
   std::optional<int64_t> since_ns;
   int64_t after_number = -1;
 };
@@ -108,38 +110,40 @@ struct OldestCall {
 class CallRing {
  public:
   using Reporter = std::function<void(const EndedCall&)>;
-  // `engine` must outlive all calls, and `report` may be null.
+  // `size` is the number of slots. `report` may be null; it gets each call that has ended, or that
+  // lost its slot before. `engine` must outlive all sources.
   CallRing(Engine* engine, int64_t size, Reporter report);
 
-  // Its number: the next one, or that of a source that was removed, of which nothing is remembered.
+  // Returns the source's number: a new one, or that of a removed source without remembered calls.
   uint32_t AddSource();
-  // Nobody waits for its calls any more; they are remembered as they are.
+  // Its calls are not checked any more, and keep their present state.
   void CloseSource(uint32_t source);
-  // Its calls have ended, or nobody asks for them any more: their events are let go.
+  // Ends the source. Its unfinished calls become kFailed. With the last source all events are
+  // released.
   void RemoveSource(uint32_t source);
 
-  // Makes the events that the first call would.
+  // Makes now the events that the first call would make.
   void Reserve();
-  // A call begins. Its first events in `done` become such as may be marked anew. Null: there is no
-  // room, since all calls of the ring are being issued.
+  // Begins a call. Replaces the first events in `done` by ones that may be recorded again. Null if
+  // the ring is full of calls that are being issued.
   ABSL_ATTRIBUTE_HOT CallSlot* Begin(uint32_t source, const CallHead& head, EventList* done);
-  // It is issued. Of the thread that began it.
+  // Ends the issuing of a call. Called by the thread that called Begin.
   ABSL_ATTRIBUTE_HOT void End(CallSlot* slot, const CallTail& tail);
 
-  // Finds out which calls have ended, and the oldest that has not, by source.
+  // Finds out which calls have ended, and the oldest unfinished call of each source.
   void Look(std::vector<OldestCall>* oldest);
-  // All calls that are remembered, in the order of their numbers.
+  // Copies of all remembered calls, ordered by number.
   std::vector<RecordedCall> Snapshot();
 
  private:
   struct Source {
     bool removed = false;
     bool closed = false;
-    bool has_forgotten = false;  // calls that have ended, since the last look
-    int64_t last_ended_ns = 0;   // of its calls before the oldest
-    int64_t oldest = -1;         // number, when last looked at
+    bool has_forgotten = false;  // finished calls were evicted since the last Look()
+    int64_t last_ended_ns = 0;   // the latest end of its calls
+    int64_t oldest = -1;         // number of the oldest unfinished call at the last Look()
     int64_t oldest_since_ns = 0;
-    // The oldest call in flight, where its place in the ring was needed.
+    // The oldest call in flight, if its slot was needed for another call.
     std::unique_ptr<CallSlot> pinned;
   };
   using State = std::atomic<CallState>;
@@ -149,15 +153,15 @@ class CallRing {
   bool IsReached(const CallSlot& slot) const;
   void Evict(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
   void MakeSpare() MESHIFT_REQUIRES(mutex_);
-  // For so many events, in all places.
+  // Reserves space for this many events in each slot.
   void MakeRoom(size_t num_events) MESHIFT_REQUIRES(mutex_);
-  // Lets go of its events.
+  // Moves the slot's events to the spare ones, or releases them.
   void Recycle(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
-  // Looks at the oldest calls that have events, until one that has not ended.
+  // Recycles the events of the oldest calls, up to the first unfinished one.
   void Harvest() MESHIFT_REQUIRES(mutex_);
-  // Replaces those of the first `size` that others hold too, as far as there are others.
+  // Replaces those of the first `size` events that have other references, while spares remain.
   void TakeEvents(size_t size, EventList* events) MESHIFT_REQUIRES(mutex_);
-  // Whether it has ended; then its times are there.
+  // Whether the call has ended; if so, sets its times.
   bool LookAt(CallSlot* slot, const TickClock::Reading& now) MESHIFT_REQUIRES(mutex_);
   void Report(const CallSlot& slot) const MESHIFT_REQUIRES(mutex_);
   void Consider(const CallSlot& slot, CallState state, const TickClock::Reading& now,
@@ -170,19 +174,19 @@ class CallRing {
   const Reporter report_;
   const TickClock clock_;
   const size_t max_spare_;
-  std::atomic<size_t> most_done_{1};  // events that a call has ended with
+  std::atomic<size_t> most_done_{1};  // the most events with which a call has ended
   Mutex mutex_;
-  size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // for events, that each place has
-  size_t at_ MESHIFT_GUARDED_BY(mutex_) = 0;    // the next place
-  // The first of so many places before it that may have events.
+  size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // reserved number of events of each slot
+  size_t at_ MESHIFT_GUARDED_BY(mutex_) = 0;    // the next slot
+  // The `unharvested_` slots before `at_`, of which this is the first, may have events.
   size_t harvest_at_ MESHIFT_GUARDED_BY(mutex_) = 0;
   size_t unharvested_ MESHIFT_GUARDED_BY(mutex_) = 0;
   int64_t next_number_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  // Written by whoever issues the call, and by others under the lock while nobody does.
+  // A slot in state kIssuing belongs to the thread that issues the call; mutex_ guards the others.
   std::vector<CallSlot> slots_;
   std::unique_ptr<State[]> states_;
   std::vector<Source> sources_ MESHIFT_GUARDED_BY(mutex_);
-  // Events that nobody else holds, to be marked anew.
+  // Events without other references, to be reused.
   bool has_made_spare_ MESHIFT_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Event>> spare_ MESHIFT_GUARDED_BY(mutex_);
 };

@@ -23,7 +23,7 @@ class ManualEvent final : public Event {
   std::atomic<int64_t> reached_ns{-1};
 };
 
-// Its events are reached when the test says so.
+// An engine whose events the test reaches.
 class ManualEngine final : public NoopEngine {
  public:
   ManualEngine() : NoopEngine(0, 2) {}
@@ -44,7 +44,7 @@ void Reach(const std::shared_ptr<Event>& event) {
 
 class CallRingTest : public testing::Test {
  protected:
-  // As a redistributor does it; `run` is used again by the caller.
+  // Makes a call as a redistributor does. The caller reuses `run`.
   CallSlot* Call(uint32_t source, int64_t call, EventList* run, EventList* after = nullptr,
                  int64_t after_number = -1) {
     CallHead head{.call = call, .text = &text_};
@@ -87,7 +87,7 @@ TEST_F(CallRingTest, TheOldestCallThatHasNotEndedIsFound) {
   EXPECT_LE(*oldest.since_ns, SteadyNowNs());
   EXPECT_TRUE(ended_.empty());
 
-  // The second could run when the first had ended.
+  // The second call could run from the end of the first.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Reach(a[0]);
   const int64_t reached_ns = a[0]->ReachedNs();
@@ -146,7 +146,7 @@ TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
   EXPECT_EQ(oldest.call.state, CallState::kIssuing);
   EXPECT_TRUE(oldest.call.is_first);
   EXPECT_TRUE(oldest.since_ns);
-  // Its place is nobody else's.
+  // Other calls do not get its slot.
   for (int i = 0; i < 20; ++i) {
     EventList other;
     Reach((Call(source, 4 + i, &other), other[0]));
@@ -156,7 +156,7 @@ TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
   EXPECT_FALSE(Look()[source].found);
 }
 
-// The ring has eight places; the call that hangs was put out of it.
+// The ring has eight slots; the hanging call is kept outside.
 TEST_F(CallRingTest, TheOldestCallIsKeptWhateverComesAfter) {
   const uint32_t stuck = ring_.AddSource();
   const uint32_t busy = ring_.AddSource();
@@ -177,7 +177,7 @@ TEST_F(CallRingTest, TheOldestCallIsKeptWhateverComesAfter) {
   EXPECT_EQ(calls[0].source, stuck);
   EXPECT_EQ(calls[0].state, CallState::kInFlight);
   EXPECT_EQ(calls[8].call, 99);
-  EXPECT_EQ(ended_.size(), 100);  // also those that were forgotten before the look
+  EXPECT_EQ(ended_.size(), 100);  // also those that were evicted before Look()
   Reach(a[0]);
   EXPECT_FALSE(Look()[stuck].found);
 }
@@ -217,7 +217,7 @@ TEST_F(CallRingTest, EventsAreMarkedAnew) {
   EXPECT_EQ(NumAllocations(), before);
 }
 
-// Not as many as calls are remembered.
+// Not one event per remembered call.
 TEST_F(CallRingTest, EventsAreAsManyAsAreInFlight) {
   CallRing large(&engine_, 2000, nullptr);
   const uint32_t source = large.AddSource();

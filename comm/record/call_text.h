@@ -1,4 +1,4 @@
-// What a call does, for people: made once for all calls of a program.
+// The readable description of a call in records and logs. All calls of a program share one.
 //
 //   auto text = std::make_shared<CallText>();
 //   text->plan = "plan 6f..: f32[8] P -> R";
@@ -17,25 +17,25 @@
 namespace meshift {
 
 struct CallText {
-  static constexpr size_t kMaxSteps = 64;       // that are kept, of each call
-  static constexpr size_t kMaxGroups = 64;      // likewise
+  static constexpr size_t kMaxSteps = 64;       // later steps are omitted
+  static constexpr size_t kMaxGroups = 64;      // later groups are omitted
   static constexpr size_t kMaxPlanBytes = 512;  // of the plan's text
 
-  // One call of a group.
+  // One collective of a group.
   struct Step {
     int step = 0;         // of the plan
     std::string_view op;  // "all_reduce"; static
     DType dtype = DType::kF32;
-    int64_t count_in = 0;   // elements that this rank gives
-    int64_t count_out = 0;  // and that it gets
+    int64_t count_in = 0;   // elements that this rank contributes
+    int64_t count_out = 0;  // elements that this rank receives
     int64_t bytes = 0;      // sent by this rank
     int group = 0;          // index into `groups`
   };
 
-  std::string plan;                 // the fingerprint, and from what to what
-  std::vector<std::string> groups;  // their ranks: "0-3"
-  std::vector<Step> steps;          // the first ones
-  int64_t num_steps = 0;            // of all
+  std::string plan;                 // the fingerprint, the tensor, source and target placements
+  std::vector<std::string> groups;  // the ranks of each: "0-3"
+  std::vector<Step> steps;          // at most kMaxSteps
+  int64_t num_steps = 0;            // with omitted ones
   int64_t bytes = 0;                // sent by this rank, in all steps
   std::string all_groups;           // "{0-3} {0,4}"
 };

@@ -65,7 +65,7 @@ void ReadRedistributor(JsonCursor& json, DumpFile::Redistributor* source, int64_
   absl::StatusOr<std::vector<int64_t>> parsed = ParseRanksText(ranks);
   if (!parsed.ok()) return json.Fail(Message(parsed.status()));
   source->ranks = *std::move(parsed);
-  // All lists together are no longer than a few.
+  // Bounds the memory of all lists together.
   *num_ranks += static_cast<int64_t>(source->ranks.size());
   if (*num_ranks > 2 * DumpFile::kMaxRanks) json.Fail("too many ranks");
 }
@@ -92,7 +92,7 @@ void ReadStep(JsonCursor& json, DumpFile::Step* step) {
         return json.Skip();
     }
   });
-  if (at < 7) json.Fail("a step without all its parts");
+  if (at < 7) json.Fail("a step has fewer than 7 parts");
   if (step->count_in < 0 || step->count_out < 0) json.Fail("a count is negative");
 }
 
@@ -114,7 +114,7 @@ void ReadPlan(JsonCursor& json, DumpFile::Plan* plan) {
   });
   const auto num_groups = static_cast<int32_t>(plan->groups.size());
   for (const DumpFile::Step& step : plan->steps) {
-    if (step.group < -1 || step.group >= num_groups) return json.Fail("a group that is not there");
+    if (step.group < -1 || step.group >= num_groups) return json.Fail("unknown group");
   }
 }
 
@@ -134,7 +134,7 @@ void ReadState(JsonCursor& json, State* state) {
       return;
     }
   }
-  json.Fail("a state that there is not");
+  json.Fail("unknown state");
 }
 
 void ReadCall(JsonCursor& json, DumpFile::Call* call) {
@@ -169,22 +169,23 @@ void ReadCall(JsonCursor& json, DumpFile::Call* call) {
         return json.Skip();
     }
   });
-  if (at < 10) json.Fail("a call without all its parts");
+  if (at < 10) json.Fail("a call has fewer than 10 parts");
   if (call->call < 0) json.Fail("a call's number is negative");
 }
 
 absl::Status Check(const DumpFile& file, std::string_view format, int64_t version) {
-  if (format != "meshift-dump") return InvalidArgument("is no record of calls");
-  if (version != 1) return InvalidArgument("version {} of the format is not known", version);
+  if (format != "meshift-dump") return InvalidArgument("is not a record of calls");
+  if (version != 1) return InvalidArgument("unknown version {} of the format; expected 1", version);
   if (file.world_size < 1 || file.world_size > DumpFile::kMaxRanks || file.rank < 0 ||
       file.rank >= file.world_size) {
-    return InvalidArgument("rank {} of {} cannot be", file.rank, file.world_size);
+    return InvalidArgument("rank {} is out of range for {} ranks", file.rank, file.world_size);
   }
   const auto num_sources = static_cast<int64_t>(file.redistributors.size());
   const auto num_plans = static_cast<int64_t>(file.plans.size());
   for (const DumpFile::Redistributor& source : file.redistributors) {
     if (source.ranks.back() >= file.world_size) {
-      return InvalidArgument("rank {} of {} cannot be", source.ranks.back(), file.world_size);
+      return InvalidArgument("rank {} is out of range for {} ranks", source.ranks.back(),
+                             file.world_size);
     }
   }
   for (size_t i = 0; i < file.calls.size(); ++i) {
@@ -205,14 +206,14 @@ absl::StatusOr<std::string> ReadSmall(const std::string& path) {
   const auto error = [&](const char* what) {
     return InvalidArgument("cannot be {}: {}", what, strerror(errno));
   };
-  // A FIFO would keep us.
+  // O_NONBLOCK, since opening a FIFO would block.
   const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return error("opened");
   const std::unique_ptr<const int, void (*)(const int*)> closer(
       &fd, [](const int* open_fd) { close(*open_fd); });
   struct stat info = {};
-  if (fstat(fd, &info) != 0) return error("looked at");
-  if (!S_ISREG(info.st_mode)) return InvalidArgument("is no regular file");
+  if (fstat(fd, &info) != 0) return error("examined");
+  if (!S_ISREG(info.st_mode)) return InvalidArgument("is not a regular file");
   if (info.st_size > static_cast<off_t>(DumpFile::kMaxBytes)) {
     return InvalidArgument("has {} bytes, more than {}", info.st_size, DumpFile::kMaxBytes);
   }
@@ -233,7 +234,7 @@ absl::StatusOr<std::string> ReadSmall(const std::string& path) {
 
 absl::StatusOr<std::vector<int64_t>> ParseRanksText(std::string_view text) {
   std::vector<int64_t> ranks;
-  const auto wrong = [&] { return InvalidArgument("'{}' are no ascending ranks", text); };
+  const auto wrong = [&] { return InvalidArgument("'{}' is not a list of ascending ranks", text); };
   const char* at = text.data();
   const char* const end = at + text.size();
   while (true) {

@@ -1,4 +1,5 @@
-// Reads the files that WriteDump (comm/record/dump_writer.h) writes. They may be anybody's.
+// Reads the files of WriteDump (comm/record/dump_writer.h). It does not trust them: damaged or
+// malicious files give an error.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFile file, ReadDump(text));
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFolder folder, ReadDumpFolder("/var/tmp/job7"));
@@ -16,7 +17,7 @@
 namespace meshift {
 
 struct DumpedFailure {
-  std::string code;  // empty: none
+  std::string code;  // empty: no failure
   std::string message;
   bool ok() const { return code.empty(); }
 };
@@ -32,7 +33,7 @@ struct DumpFile {
   };
   struct Step {
     int32_t step = 0;
-    int32_t group = -1;  // of the plan; -1: not told
+    int32_t group = -1;  // index into Plan::groups; -1: unknown
     std::string op;
     std::string dtype;
     int64_t count_in = 0;
@@ -55,7 +56,7 @@ struct DumpFile {
     State state = State::kEnded;
     bool is_first = false;
     int32_t thread = 0;
-    // On the clock of now_ns; -1: not known.
+    // On the clock of now_ns; -1: unknown.
     int64_t issued_ns = -1;
     int64_t started_ns = -1;
     int64_t ended_ns = -1;
@@ -76,19 +77,20 @@ struct DumpFile {
   std::vector<Call> calls;  // by ascending number
 };
 
-// INVALID_ARGUMENT says what is wrong at which byte. Members that are not known are skipped. Time
-// and memory are linear in the text, of which there may be kMaxBytes.
+// INVALID_ARGUMENT has the problem, and the byte of a syntax error. Skips unknown members. Time and
+// memory are linear in the text, which may have at most kMaxBytes.
 absl::StatusOr<DumpFile> ReadDump(std::string_view text);
 
-// Ascending ranks below DumpFile::kMaxRanks, as in "0-3,7".
+// Parses ascending ranks below DumpFile::kMaxRanks: "0-3,7".
 absl::StatusOr<std::vector<int64_t>> ParseRanksText(std::string_view text);
 
 struct DumpFolder {
-  std::vector<DumpFile> files;        // by ascending rank, the latest of each
-  std::vector<std::string> problems;  // what could not be read: "name: why"
+  std::vector<DumpFile> files;        // by ascending rank, the latest file of each
+  std::vector<std::string> problems;  // of unreadable files: "name: problem"
 };
-// All files "meshift-*.json" of the folder that are regular files, read by two threads. NOT_FOUND:
-// there is no such folder, or no such file in it; INVALID_ARGUMENT: more than a million files.
+// Reads all files "meshift-*.json" of the folder, with two threads. Files that are not regular
+// count as problems. NOT_FOUND: the folder does not exist, or has no such file. INVALID_ARGUMENT:
+// it has more than a million of them.
 absl::StatusOr<DumpFolder> ReadDumpFolder(const std::string& folder);
 
 }  // namespace meshift

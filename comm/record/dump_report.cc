@@ -13,7 +13,7 @@ namespace {
 
 using Call = DumpFile::Call;
 
-// A redistributor of one file: its calls, by ascending number.
+// A redistributor in one file: its calls, by ascending number.
 struct Part {
   const DumpFile* file = nullptr;
   std::vector<const Call*> calls;
@@ -31,7 +31,7 @@ struct Whole {
   std::map<int64_t, Part> parts;  // by rank
 };
 
-// Without overflow, whatever a file says.
+// a - b, saturating: the numbers of a file may be anything.
 int64_t Minus(int64_t a, int64_t b) {
   int64_t result = 0;
   if (__builtin_sub_overflow(a, b, &result)) return a < b ? INT64_MIN : INT64_MAX;
@@ -39,7 +39,7 @@ int64_t Minus(int64_t a, int64_t b) {
 }
 
 std::string_view PlanOf(const DumpFile& file, const Call& call) {
-  if (call.plan < 0) return "a plan that is not told";
+  if (call.plan < 0) return "an unknown plan";
   return file.plans[call.plan].text;
 }
 
@@ -114,7 +114,7 @@ std::optional<StuckCall> StuckOf(const std::string& name, const Whole& whole) {
 }
 
 std::optional<Disagreement> DisagreementOf(const std::string& name, const Whole& whole) {
-  // The plan that the first rank that remembers a call has made it with.
+  // By call: the plan of the first rank that remembers the call.
   absl::flat_hash_map<int64_t, std::string_view> plans;
   int64_t first = INT64_MAX;
   for (const auto& [rank, part] : whole.parts) {

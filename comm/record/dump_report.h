@@ -1,5 +1,5 @@
-// What the records of many ranks say together: who is behind, in which call, since when, and which
-// ranks disagree.
+// A report from the records of many ranks: the call in which they are stuck and since when, the
+// ranks that have not made it, and the ranks whose plans differ.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const DumpFolder folder, ReadDumpFolder(path));
 //   const DumpReport report = ReportOf(folder.files);
@@ -16,28 +16,29 @@
 
 namespace meshift {
 
-// Nanoseconds since 1970, of `ns` on the file's clock, as its host keeps time; -1 where `ns` is.
+// Converts `ns` on the file's steady clock to nanoseconds since 1970 by its host's clock; -1 stays
+// -1.
 int64_t UnixNs(const DumpFile& file, int64_t ns);
 
-// The lowest call of a redistributor that some rank has not ended.
+// The first call of a redistributor that some rank has not ended.
 struct StuckCall {
   struct Behind {
     int64_t rank = 0;
-    int64_t num_calls = 0;            // that it has made
-    int64_t last_ended_unix_ns = -1;  // when the last of them ended; -1: not known
+    int64_t num_calls = 0;            // number of calls that it has made
+    int64_t last_ended_unix_ns = -1;  // end of the last of them; -1: unknown
   };
   std::string redistributor;
   int64_t num_ranks = 0;
   int64_t call = 0;
   std::string plan;
-  std::vector<std::string> groups;  // that the plan's steps are of, on one of its ranks
-  std::vector<int64_t> in_it;       // ranks that are in it, and have nothing else to wait for
-  int64_t since_unix_ns = -1;       // the first of these
-  std::vector<Behind> behind;       // have not made it
-  std::vector<int64_t> held;        // have, and wait for earlier work on their own streams
-  std::vector<int64_t> issuing;     // are still being made to issue it
-  std::vector<int64_t> past;        // have ended it
-  std::vector<int64_t> missing;     // left no record
+  std::vector<std::string> groups;  // of the plan's steps, on one of its ranks
+  std::vector<int64_t> in_it;       // ranks that run it
+  int64_t since_unix_ns = -1;       // when the first of these could run it
+  std::vector<Behind> behind;       // ranks that have not made it
+  std::vector<int64_t> held;        // ranks that have made it, but wait for earlier work
+  std::vector<int64_t> issuing;     // ranks that are still issuing it
+  std::vector<int64_t> past;        // ranks that have ended it
+  std::vector<int64_t> missing;     // ranks without a record
 };
 
 // The first call that two ranks of a redistributor have made with different plans.
@@ -60,12 +61,12 @@ struct DumpReport {
   int64_t world_size = 0;
   int64_t num_files = 0;
   std::vector<int64_t> missing;  // ranks of the world without a record
-  std::optional<Failure> first;  // that was written down
+  std::optional<Failure> first;  // the failure in the earliest record
   std::vector<StuckCall> stuck;  // by the names of the redistributors
   std::vector<Disagreement> disagreements;
 };
 
-// `files`: by ascending rank. Linear in them, but for sorting.
+// `files` are by ascending rank. Takes linear time apart from sorting.
 DumpReport ReportOf(absl::Span<const DumpFile> files);
 
 }  // namespace meshift

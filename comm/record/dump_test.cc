@@ -1,6 +1,9 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,6 +24,30 @@
 #include "comm/record/dump_writer.h"
 #include "comm/record/flight_recorder.h"
 #include "testing/internal/test_dumps.h"
+
+namespace meshift {
+namespace {
+
+// What the program has asked of the kernel for its files, in order.
+std::vector<std::string>& FileCalls() {
+  static std::vector<std::string> calls;
+  return calls;
+}
+
+}  // namespace
+}  // namespace meshift
+
+// In the place of the C library's.
+extern "C" int fsync(int fd) {
+  struct stat file = {};
+  fstat(fd, &file);
+  meshift::FileCalls().emplace_back(S_ISDIR(file.st_mode) ? "fsync folder" : "fsync file");
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
+extern "C" int rename(const char* from, const char* to) noexcept {
+  meshift::FileCalls().emplace_back("rename");
+  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
 
 namespace meshift {
 namespace {
@@ -85,7 +112,7 @@ TEST(DumpTest, FilesAreReplacedAsAWhole) {
   EXPECT_EQ(path, folder + "/meshift-node0-rank00003.json");
   dump.host = "node0";
   dump.calls.clear();
-  // What a process left that was killed while it wrote.
+  // The temporary file of a process that was killed while writing.
   Write(fmt::format("{}/.meshift-node0-rank00003.json.{}", folder, getpid()), "half");
   ASSERT_EQ(WriteDump(dump, folder).value(), path);
   std::ifstream file(path);
@@ -93,6 +120,21 @@ TEST(DumpTest, FilesAreReplacedAsAWhole) {
   EXPECT_TRUE(ReadDump(text).value().calls.empty());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
   EXPECT_EQ(WriteDump(dump, path).status().code(), absl::StatusCode::kUnavailable);
+  // A link in the place of the file that is written first is not followed.
+  const std::string other = folder + "/other";
+  Write(other, "text");
+  std::filesystem::create_symlink(
+      other, fmt::format("{}/.meshift-node0-rank00003.json.{}", folder, getpid()));
+  ASSERT_EQ(WriteDump(dump, folder).value(), path);
+  EXPECT_EQ(std::filesystem::file_size(other), 4);
+}
+
+// A record that a machine's end could take is none.
+TEST(DumpTest, TheFileIsOnTheDiskBeforeItHasItsName) {
+  const std::string folder = NewFolder("synced");
+  FileCalls().clear();
+  ASSERT_TRUE(WriteDump(MakeTestDump({}, 3), folder).ok());
+  EXPECT_EQ(FileCalls(), (std::vector<std::string>{"fsync file", "rename", "fsync folder"}));
 }
 
 TEST(DumpTest, TheTextIsBounded) {
@@ -124,7 +166,8 @@ TEST(DumpReportTest, WhoIsBehindIsNamed) {
   ASSERT_EQ(stuck.behind.size(), 1);
   EXPECT_EQ(stuck.behind[0].rank, 4);
   EXPECT_EQ(stuck.behind[0].num_calls, 99);
-  // 20 ms before the end it began, 18 ms before the end it ended, on rank 4's host.
+  // The call began 20 ms and ended 18 ms before the record was written, by the clock of rank 4's
+  // host.
   EXPECT_EQ(stuck.behind[0].last_ended_unix_ns, 1'790'000'000'000'000'004 - 18'000'000 + 4);
   EXPECT_EQ(stuck.since_unix_ns, 1'790'000'000'000'000'000 - 9'000'000);
 }
@@ -162,14 +205,14 @@ TEST(DumpReportTest, NothingInFlightIsNothingStuck) {
   EXPECT_TRUE(ReportOf({}).stuck.empty());
 }
 
-// What the aim of 2 s for 512 ranks allows; bench/dump_bench prints the time.
+// The aim is 2 s for 512 ranks; bench/dump_bench prints the time.
 TEST(DumpReportTest, ManyRanksTakeLittleTime) {
   const std::string folder = NewFolder("many");
   const TestDumps job{.num_ranks = 512, .calls = 2000, .first = 100'000, .late = 77};
   for (int64_t rank = 0; rank < job.num_ranks; ++rank) {
     Write(fmt::format("{}/meshift-{}.json", folder, rank), DumpText(MakeTestDump(job, rank)));
   }
-  const std::clock_t begin = std::clock();  // of the processor, by all threads
+  const std::clock_t begin = std::clock();  // processor time of all threads
   const DumpFolder read = ReadDumpFolder(folder).value();
   const DumpReport report = ReportOf(read.files);
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
@@ -198,21 +241,23 @@ TEST(DumpReaderTest, DamagedTextsAreRefused) {
     text.replace(at, from.size(), to);
     return Message(ReadDump(text).status());
   };
-  EXPECT_EQ(with("meshift-dump", "other"), "is no record of calls");
-  EXPECT_EQ(with("\"version\":1", "\"version\":2"), "version 2 of the format is not known");
-  EXPECT_EQ(with("\"rank\":1", "\"rank\":2"), "rank 2 of 2 cannot be");
-  EXPECT_EQ(with("\"world_size\":2", "\"world_size\":1"), "rank 1 of 1 cannot be");
-  EXPECT_NE(with("\"ranks\":\"0-1\"", "\"ranks\":\"0-1,1\"").find("'0-1,1' are no ascending ranks"),
-            std::string::npos);
-  EXPECT_NE(with("\"ranks\":\"0-1\"", "\"ranks\":\"0-99999999\"").find("no ascending ranks"),
+  EXPECT_EQ(with("meshift-dump", "other"), "is not a record of calls");
+  EXPECT_EQ(with("\"version\":1", "\"version\":2"), "unknown version 2 of the format; expected 1");
+  EXPECT_EQ(with("\"rank\":1", "\"rank\":2"), "rank 2 is out of range for 2 ranks");
+  EXPECT_EQ(with("\"world_size\":2", "\"world_size\":1"), "rank 1 is out of range for 1 ranks");
+  EXPECT_NE(
+      with("\"ranks\":\"0-1\"", "\"ranks\":\"0-1,1\"").find("'0-1,1' is not a list of ascending"),
+      std::string::npos);
+  EXPECT_NE(with("\"ranks\":\"0-1\"", "\"ranks\":\"0-99999999\"").find("list of ascending ranks"),
             std::string::npos);
   EXPECT_EQ(with("[2,0,2,2,", "[2,1,2,2,"), "call 2 names redistributor 1 of 1, plan 2 of 3");
   EXPECT_EQ(with("[2,0,2,2,", "[2,0,2,3,"), "call 2 names redistributor 0 of 1, plan 3 of 3");
   EXPECT_EQ(with("[2,0,2,2,", "[1,0,2,2,"), "the numbers of calls 1 and 2 do not ascend");
   EXPECT_NE(with("[2,0,2,2,", "[2,0,-2,2,").find("a call's number is negative"), std::string::npos);
-  EXPECT_NE(with("[2,0,2,2,", "[2,0,2.5,2,").find("no whole number"), std::string::npos);
-  EXPECT_NE(with("\"ended\"", "\"lost\"").find("a state that there is not"), std::string::npos);
-  EXPECT_NE(ReadDump(std::string(100, '[')).status().message().find("no '{'"), std::string::npos);
+  EXPECT_NE(with("[2,0,2,2,", "[2,0,2.5,2,").find("expected a 64-bit integer"), std::string::npos);
+  EXPECT_NE(with("\"ended\"", "\"lost\"").find("unknown state"), std::string::npos);
+  EXPECT_NE(ReadDump(std::string(100, '[')).status().message().find("expected '{'"),
+            std::string::npos);
   EXPECT_NE(ReadDump("{\"x\":" + std::string(100, '[')).status().message().find("nested"),
             std::string::npos);
 }
@@ -227,7 +272,7 @@ TEST(DumpReaderTest, OtherFilesAreLeftAloneOrNamed) {
   std::filesystem::create_symlink("/etc/passwd", folder + "/meshift-c.json");
   ASSERT_EQ(mkfifo((folder + "/meshift-d.json").c_str(), 0600), 0);
   std::filesystem::create_directory(folder + "/meshift-e.json");
-  // Of two records of a rank the later counts.
+  // If a rank has two records, the later one counts.
   Dump later = MakeTestDump({}, 0);
   later.written_unix_ns += 1'000;
   later.host = "later";
@@ -236,14 +281,14 @@ TEST(DumpReaderTest, OtherFilesAreLeftAloneOrNamed) {
   ASSERT_EQ(read.files.size(), 1);
   EXPECT_EQ(read.files[0].host, "later");
   ASSERT_EQ(read.problems.size(), 4);
-  EXPECT_EQ(read.problems[0], "meshift-b.json: byte 1: no '\"'");
-  EXPECT_EQ(read.problems[2], "meshift-d.json: is no regular file");
+  EXPECT_EQ(read.problems[0], "meshift-b.json: byte 1: expected '\"'");
+  EXPECT_EQ(read.problems[2], "meshift-d.json: is not a regular file");
 }
 
 TEST(FlightRecorderTest, FirstCallsThatAllRemember) {
   std::vector<DumpFile> files = Read({.num_ranks = 3, .calls = 10, .first = 5});
   files[1].calls.erase(files[1].calls.begin(), files[1].calls.begin() + 3);
-  files[2].calls.clear();  // has made none
+  files[2].calls.clear();  // rank 2 has made no calls
   EXPECT_EQ(FirstCommonCalls(files), (std::map<std::string, int64_t>{{"ranks 0-2 #0", 8}}));
 }
 

@@ -22,11 +22,10 @@
 namespace meshift {
 namespace {
 
-constexpr size_t kMaxPlansBytes = 4 << 20;  // then they have no steps
+constexpr size_t kMaxPlansBytes = 4 << 20;  // later plans have no steps
 constexpr size_t kMaxTextBytes = 4096;      // of one text
 
-// A JSON string. Bytes that are no ASCII are written as Latin-1, so that it is right whatever they
-// are.
+// A JSON string. Non-ASCII bytes are escaped as Latin-1, so that any bytes give valid JSON.
 std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text.substr(0, kMaxTextBytes)) {
@@ -83,7 +82,7 @@ absl::Status FileError(std::string_view what, const std::string& path) {
   return absl::UnavailableError(fmt::format("cannot {} '{}': {}", what, path, strerror(errno)));
 }
 
-// A file that is there while this lives, unless it was kept.
+// A temporary file. The destructor removes it unless MoveTo() has renamed it.
 class NewFile {
  public:
   explicit NewFile(std::string path) : path_(std::move(path)) {}
@@ -95,7 +94,7 @@ class NewFile {
   NewFile& operator=(const NewFile&) = delete;
 
   absl::Status Write(std::string_view text) {
-    unlink(path_.c_str());  // of a process that was killed while it wrote
+    unlink(path_.c_str());  // left by a process that was killed while writing
     fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd_ < 0) return FileError("create", path_);
     made_ = true;
@@ -142,7 +141,7 @@ std::string DumpHostName() {
 }
 
 std::string DumpText(const Dump& dump) {
-  // Texts that calls share are written once.
+  // Each shared text is written once.
   std::map<const CallText*, size_t> numbers;
   std::string plans;
   for (const RecordedCall& call : dump.calls) {
@@ -154,12 +153,12 @@ std::string DumpText(const Dump& dump) {
   out.reserve(plans.size() + 128 * dump.calls.size() + 4096);
   const auto to = std::back_inserter(out);
   fmt::format_to(to,
-                 "{{\"format\":\"meshift-dump\",\"version\":1,\"engine\":{},\"host\":{},"
-                 "\"rank\":{},\"world_size\":{},\n\"written_unix_ns\":{},\"now_ns\":{},"
+                 "{{\"format\":\"meshift-dump\",\"version\":1,\"engine\":{},\"library\":{},"
+                 "\"host\":{},\"rank\":{},\"world_size\":{},\n\"written_unix_ns\":{},\"now_ns\":{},"
                  "\"setup_timeout_ns\":{},\"running_timeout_ns\":{},\n\"failure\":{},\n"
                  "\"redistributors\":[",
-                 Quoted(dump.engine), Quoted(dump.host), dump.rank, dump.world_size,
-                 dump.written_unix_ns, dump.now_ns, dump.timeouts.setup.count(),
+                 Quoted(dump.engine), Quoted(dump.library), Quoted(dump.host), dump.rank,
+                 dump.world_size, dump.written_unix_ns, dump.now_ns, dump.timeouts.setup.count(),
                  dump.timeouts.running.count(), FailureText(dump.failure));
   for (size_t i = 0; i < dump.sources.size(); ++i) {
     const DumpedSource& source = dump.sources[i];

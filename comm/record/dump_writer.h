@@ -1,4 +1,4 @@
-// A record as a file: JSON (docs/when_it_hangs.md, "The file").
+// Writes a record to a JSON file (docs/when_it_hangs.md, "The file").
 //
 //   MESHIFT_ASSIGN_OR_RETURN(std::string path, WriteDump(dump, "/var/tmp/job7"));
 //     // "/var/tmp/job7/meshift-node3-rank00012.json"
@@ -24,24 +24,26 @@ struct DumpedSource {
 };
 
 struct Dump {
-  std::string engine;  // its name
+  std::string engine;   // its name
+  std::string library;  // Engine::Library()
   std::string host;
   int64_t rank = 0;
   int64_t world_size = 1;
   int64_t written_unix_ns = 0;
-  int64_t now_ns = 0;  // of the clock of the calls
+  int64_t now_ns = 0;  // on the steady clock, as the calls' times
   Timeouts timeouts;
   absl::Status failure;  // the first; OK: written on demand
   std::vector<DumpedSource> sources;
   std::vector<RecordedCall> calls;  // by number
 };
 
-// At most some 8 MiB, whatever the texts are: what would be more has no steps.
+// The file's text, at most some 8 MiB: after the first 4 MiB, plans are written without their
+// steps.
 std::string DumpText(const Dump& dump);
-// Replaces the file as a whole, or not at all; it is on the disk when this returns. Makes the
-// folder where it is missing, in one that is there. An error names the path.
+// Replaces the file atomically and syncs it to disk. Makes the folder if only its last part is
+// missing. Returns the path; an error names it.
 absl::StatusOr<std::string> WriteDump(const Dump& dump, const std::string& folder);
-// This machine's name, of letters, digits, '.' and '-'.
+// This machine's name; characters other than letters, digits and '.' become '-'.
 std::string DumpHostName();
 
 }  // namespace meshift

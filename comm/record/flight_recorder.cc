@@ -1,14 +1,10 @@
 #include "comm/record/flight_recorder.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <deque>
-#include <fstream>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -26,12 +22,13 @@ using Step = DumpFile::Step;
 
 constexpr size_t kMaxEntries = 200'000;
 constexpr int64_t kMaxGroupRanks = 4 << 20;
-// The version whose entries these are (its minor number counts: entries of one number are a group).
+// The version of the format. The analyser reads the minor number: with this one, entries with the
+// same sequence number are one group.
 constexpr std::string_view kVersion = "2.10";
-// A call's sequence numbers: so many times its own and more.
+// Step i of a group in call k has the sequence number k * kStepsPerCall + i.
 constexpr int64_t kStepsPerCall = 1024;
 
-// Protocol 2 of Python's pickle, as far as it is needed.
+// Writes the needed subset of Python's pickle protocol 2.
 class Pickle {
  public:
   Pickle() : out_("\x80\x02") {}
@@ -40,7 +37,7 @@ class Pickle {
   Pickle& Text(std::string_view text) {
     out_ += 'X';
     Bytes(text.size(), 4);
-    // Python wants UTF-8.
+    // Python decodes it as UTF-8.
     for (const char c : text) out_ += static_cast<unsigned char>(c) < 0x80 ? c : '?';
     return *this;
   }
@@ -84,7 +81,7 @@ class Pickle {
 struct Entry {
   const Call* call = nullptr;
   const Step* step = nullptr;
-  const std::string* group = nullptr;  // of the file: its process group's name
+  const std::string* group = nullptr;  // name of the process group
   int64_t sequence = 0;
   int64_t group_size = 1;
 };
@@ -180,7 +177,7 @@ void AddEntry(const DumpFile& file, const Entry& entry, int64_t record, Pickle* 
   });
 }
 
-// The head of a record; `groups` and `entries` add what is theirs.
+// A record; `groups` and `entries` write the groups and the entries.
 template <typename Groups, typename Entries>
 std::string Record(Pickle out, Groups groups, Entries entries) {
   out.Dict([&] {
@@ -263,11 +260,8 @@ std::string EmptyFlightRecord() {
       Pickle(), [](Pickle&) {}, [](Pickle&) {});
 }
 
-absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::string& folder) {
-  const auto error = [&](std::string_view what, const std::string& path) {
-    return absl::UnavailableError(fmt::format("cannot {} '{}': {}", what, path, strerror(errno)));
-  };
-  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return error("make the folder", folder);
+absl::Status ForEachFlightRecord(absl::Span<const DumpFile> files,
+                                 absl::FunctionRef<absl::Status(int64_t, const std::string&)> use) {
   const std::map<std::string, int64_t> first_calls = FirstCommonCalls(files);
   int64_t world_size = 0;
   for (const DumpFile& file : files) world_size = std::max(world_size, file.world_size);
@@ -279,11 +273,7 @@ absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::str
       if (!made.ok()) return Annotate(made.status(), fmt::format("rank {}", rank));
       record = *std::move(made);
     }
-    const std::string path = fmt::format("{}/meshift_rank_{}", folder, rank);
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out << record;
-    out.close();
-    if (!out) return error("write", path);
+    MESHIFT_RETURN_IF_ERROR(use(rank, record));
   }
   return absl::OkStatus();
 }

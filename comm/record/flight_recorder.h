@@ -1,15 +1,15 @@
-// Records as PyTorch's flight recorder writes them, so that its analyser (torchfrtrace, or python
-// -m torch.distributed.flight_recorder.fr_trace, PyTorch 2.10 or later) reads them: a pickle per
-// rank.
+// Writes records in the format of PyTorch's flight recorder, one pickle per rank, for its analyser
+// (torchfrtrace, or `python -m torch.distributed.flight_recorder.fr_trace`, PyTorch 2.10 or later).
 //
-//   MESHIFT_RETURN_IF_ERROR(WriteFlightRecords(folder.files, "/var/tmp/job7/fr"));
-//     // meshift_rank_0, meshift_rank_1, ...; then: torchfrtrace /var/tmp/job7/fr
+//   MESHIFT_RETURN_IF_ERROR(ForEachFlightRecord(
+//       folder.files, [&](int64_t rank, const std::string& record) { return Write(...); }));
+//     // to meshift_rank_0, meshift_rank_1, ... of a folder FR; then: torchfrtrace FR
 //
-// An entry is one collective of a call. Groups of a redistributor are process groups; sequence
-// numbers come from the numbers of calls, so that they mean the same on all ranks, whatever each
-// remembers. Ranks without a record have an empty file: the analyser wants one of each, and then
-// names them as missing. Blocks of different sizes are written as if all were as large as the mean,
-// rounded up, since the analyser takes different sizes for a mistake.
+// An entry is one collective of a call. Groups of a redistributor become process groups. Sequence
+// numbers follow from call numbers, so they agree between ranks that remember different calls.
+// Ranks without a record get an empty file, since the analyser needs a file per rank; it then names
+// them as missing. Blocks of different sizes are written with their mean size, rounded up, since
+// the analyser reports different sizes as a mismatch.
 #ifndef MESHIFT_COMM_RECORD_FLIGHT_RECORDER_H_
 #define MESHIFT_COMM_RECORD_FLIGHT_RECORDER_H_
 
@@ -17,6 +17,7 @@
 #include <map>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -24,18 +25,21 @@
 
 namespace meshift {
 
-// The first call of each redistributor that all ranks which have made any remember, by its name.
+// By name of redistributor: the first call that all ranks remember, apart from those without calls.
 std::map<std::string, int64_t> FirstCommonCalls(absl::Span<const DumpFile> files);
 
-// The pickle of one rank's; at most the last 200,000 entries. RESOURCE_EXHAUSTED: groups of more
-// ranks in all than fit.
+// The pickle of one rank's record, with at most the last 200,000 entries. RESOURCE_EXHAUSTED: all
+// groups together have more than 4 Mi ranks.
 absl::StatusOr<std::string> FlightRecord(const DumpFile& file,
                                          const std::map<std::string, int64_t>& first_calls);
-// That of a rank that has left no record.
+// The pickle of a rank without a record.
 std::string EmptyFlightRecord();
 
-// `files`: by ascending rank. Makes the folder; files of these names are replaced.
-absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::string& folder);
+// Calls `use` with the record of each rank of the job, in ascending order, until it returns an
+// error. `files` are by ascending rank.
+absl::Status ForEachFlightRecord(
+    absl::Span<const DumpFile> files,
+    absl::FunctionRef<absl::Status(int64_t rank, const std::string& record)> use);
 
 }  // namespace meshift
 

@@ -23,7 +23,7 @@ void JsonCursor::Fail(std::string_view why) {
 
 void JsonCursor::Expect(char c) {
   if (!ok()) return;
-  if (Peek() != c) return Fail(fmt::format("no '{}'", c));
+  if (Peek() != c) return Fail(fmt::format("expected '{}'", c));
   ++at_;
 }
 
@@ -32,10 +32,10 @@ void JsonCursor::Int(int64_t* value) {
   Peek();
   const char* const begin = text_.data() + at_;
   const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), *value);
-  if (error != std::errc()) return Fail("no whole number of 64 bits");
+  if (error != std::errc()) return Fail("expected a 64-bit integer");
   at_ += static_cast<size_t>(end - begin);
   if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E')) {
-    Fail("no whole number of 64 bits");
+    Fail("expected a 64-bit integer");
   }
 }
 
@@ -74,15 +74,15 @@ void JsonCursor::Escape(std::string* value) {
     case 'u':
       break;
     default:
-      return Fail("an escape that there is not");
+      return Fail("unknown escape");
   }
   unsigned code = 0;
   const char* const begin = text_.data() + at_;
   if (text_.size() - at_ < 4) return Fail("a string has no end");
   const auto [end, error] = std::from_chars(begin, begin + 4, code, 16);
-  if (error != std::errc() || end != begin + 4) return Fail("an escape that there is not");
+  if (error != std::errc() || end != begin + 4) return Fail("unknown escape");
   at_ += 4;
-  // The writer escapes bytes; what is more than one is shown as such.
+  // The writer escapes single bytes; larger code points become '?'.
   *value += code < 0x100 ? static_cast<char>(code) : '?';
 }
 
@@ -106,7 +106,7 @@ bool JsonCursor::Null() {
     at_ += 4;
     return true;
   }
-  Fail("no value");
+  Fail("expected a value");
   return false;
 }
 
@@ -124,12 +124,12 @@ void JsonCursor::Skip() {
          std::string_view(",]} \n\t\r").find(text_[at_]) == std::string_view::npos) {
     ++at_;
   }
-  if (at_ == begin) Fail("no value");
+  if (at_ == begin) Fail("expected a value");
 }
 
 absl::Status JsonCursor::Finish() {
   if (ok() && Peek() != '\0') Fail("more than one value");
-  if (ok() && at_ < text_.size()) Fail("a byte of no meaning");
+  if (ok() && at_ < text_.size()) Fail("unexpected byte after the value");
   return ok() ? absl::OkStatus() : InvalidArgument("{}", error_);
 }
 

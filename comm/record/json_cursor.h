@@ -1,10 +1,12 @@
-// Reads JSON of a known form front to back, faster than a tree of it is made. Internal.
+// A streaming reader of JSON of a known form; faster than building a tree. Internal to comm/record.
 //
 //   JsonCursor json(text);
-//   json.Object([&](std::string_view key) { if (key == "rank") json.Int(&rank); else json.Skip();
-//   }); MESHIFT_RETURN_IF_ERROR(json.Finish());
+//   json.Object([&](std::string_view key) {
+//     key == "rank" ? json.Int(&rank) : json.Skip();
+//   });
+//   MESHIFT_RETURN_IF_ERROR(json.Finish());
 //
-// After the first error every call does nothing, and Finish says where it was.
+// After the first error all calls do nothing, and Finish returns the error with its byte.
 #ifndef MESHIFT_COMM_RECORD_JSON_CURSOR_H_
 #define MESHIFT_COMM_RECORD_JSON_CURSOR_H_
 
@@ -22,7 +24,7 @@ class JsonCursor {
   explicit JsonCursor(std::string_view text) : text_(text) {}
 
   bool ok() const { return error_.empty(); }
-  // Calls member(key), which reads the value, for each member.
+  // Calls member(key) for each member; it must read the value.
   template <typename Member>
   void Object(Member member) {
     std::string key;
@@ -32,12 +34,12 @@ class JsonCursor {
       if (ok()) member(std::string_view(key));
     });
   }
-  // Calls element(), which reads it, for each.
+  // Calls element() for each element; it must read it.
   template <typename Element>
   void Array(Element element) {
     List('[', ']', element);
   }
-  // Likewise, but takes what it calls for at most `most` elements.
+  // As above; more than `most` elements are an error.
   template <typename Element>
   void Array(size_t most, Element element) {
     size_t count = 0;
@@ -46,13 +48,13 @@ class JsonCursor {
       element();
     });
   }
-  void Int(int64_t* value);  // of 64 bits; no fraction and no exponent
+  void Int(int64_t* value);  // without fraction and exponent
   void Int32(int32_t* value);
   void String(std::string* value, size_t max_bytes);
-  bool Null();  // whether it is; else it is still to be read
-  void Skip();  // any value
+  bool Null();  // reads null; false if the value is another one, which is not read
+  void Skip();  // reads any value
   void Fail(std::string_view why);
-  absl::Status Finish();  // INVALID_ARGUMENT unless everything was read
+  absl::Status Finish();  // INVALID_ARGUMENT after an error, or if text remains
 
  private:
   static constexpr size_t kMaxKey = 64;
@@ -68,7 +70,7 @@ class JsonCursor {
       while (ok()) {
         each();
         const char next = Peek();
-        if (next != ',' && next != close) Fail("neither ',' nor the end of the list");
+        if (next != ',' && next != close) Fail("expected ',' or the end of the list");
         if (!ok()) return;
         ++at_;
         if (next == close) break;
@@ -76,7 +78,7 @@ class JsonCursor {
     }
     --depth_;
   }
-  char Peek();  // the next one that is no white space; 0 at the end
+  char Peek();  // skips white space and returns the next character; 0 at the end
   void Expect(char c);
   void Escape(std::string* value);
 

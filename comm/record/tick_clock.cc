@@ -6,7 +6,7 @@
 namespace meshift {
 namespace {
 
-// Whether the kernel trusts the counter to be even, and equal on all cores.
+// Whether the kernel uses the counter, since its rate is constant and equal on all cores.
 bool KernelCountsTicks() {
 #if defined(__x86_64__)
   std::ifstream file("/sys/devices/system/clocksource/clocksource0/current_clocksource");

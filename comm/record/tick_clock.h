@@ -1,5 +1,5 @@
-// The time of calls, at what one instruction costs: where the kernel keeps its own time by the
-// processor's counter, that counter is read, and turned into nanoseconds when somebody asks.
+// A clock that costs one instruction per reading: the processor's time-stamp counter, if the kernel
+// itself keeps time with it; else the steady clock. Ticks become nanoseconds later, in ToNs().
 //
 //   const TickClock clock;
 //   const int64_t ticks = clock.Now();
@@ -32,7 +32,7 @@ class TickClock {
 #endif
     return SteadyNowNs();
   }
-  // The present, by which times since the clock was made become nanoseconds.
+  // A reading of both clocks, which converts ticks since the TickClock was made.
   struct Reading {
     int64_t ns = 0;
     int64_t ticks = 0;

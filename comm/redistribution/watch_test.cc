@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "comm/record/dump_reader.h"
 #include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
@@ -163,7 +166,7 @@ TEST_F(WatchTest, ACallThatIsHeldWhileItIsIssuedEndsToo) {
   const absl::Status status = Call(0).status();
   EXPECT_LT(Clock::now() - begin, milliseconds(2300));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(Has(Message(status), "has been issued for 300 ms")) << status;
+  EXPECT_TRUE(Has(Message(status), "is still being issued after 300 ms")) << status;
   EXPECT_TRUE(Has(Read(0), R"("issuing")"));
 }
 
@@ -201,6 +204,73 @@ TEST_F(WatchTest, AFileTriggersADump) {
   const auto end = Clock::now() + milliseconds(3000);
   while (Read(0).empty() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(10));
   EXPECT_TRUE(Has(Read(0), R"("failure":null)"));
+}
+
+TEST_F(WatchTest, TheLast2000CallsAreRemembered) {
+  Make({});
+  for (int call = 0; call < 2100; ++call) {
+    RunHandle runs[kRanks];
+    for (int64_t r = 0; r < kRanks; ++r) runs[r] = Call(r).value();
+    for (const RunHandle& run : runs) ASSERT_TRUE(run.Wait().ok());
+  }
+  ASSERT_TRUE(world_->engine(0)->Dump().ok());
+  const DumpFile file = ReadDump(Read(0)).value();
+  ASSERT_EQ(file.calls.size(), 2000);
+  EXPECT_EQ(file.calls.front().call, 100);
+  EXPECT_EQ(file.calls.back().call, 2099);
+}
+
+// Elements that go into each collective of a call and come out of it.
+TEST_F(WatchTest, StepsAreRemembered) {
+  Make({});
+  const std::pair<const char*, const char*> pairs[] = {
+      {"P", "R"}, {"P", "S(0)"}, {"S(0)", "R"}, {"S(0)", "S(1)"}};
+  constexpr int64_t kElements = int64_t{1} << 20;
+  std::vector<std::vector<float>> data(kRanks, std::vector<float>(2 * kElements, 1));
+  for (const auto& [from, to] : pairs) {
+    const Sharding source = Sharding::Parse("f32[1024,1024]", mesh_, from).value();
+    const Sharding target = source.WithPlacements(to).value();
+    RunHandle runs[kRanks];
+    for (int64_t r = 0; r < kRanks; ++r) {
+      runs[r] = (*redistribute_[r])(
+                    {.from = source,
+                     .to = target,
+                     .source = TensorView::Contiguous(data[r].data(), DType::kF32,
+                                                      source.LocalBox(r).size),
+                     .target = TensorView::Contiguous(data[r].data() + kElements, DType::kF32,
+                                                      target.LocalBox(r).size)})
+                    .value();
+    }
+    for (const RunHandle& run : runs) ASSERT_TRUE(run.Wait().ok());
+  }
+  ASSERT_TRUE(world_->engine(0)->Dump().ok());
+  const DumpFile file = ReadDump(Read(0)).value();
+  ASSERT_EQ(file.calls.size(), 4);
+  std::vector<std::string> steps;
+  for (const DumpFile::Call& call : file.calls) {
+    const DumpFile::Plan& plan = file.plans.at(static_cast<size_t>(call.plan));
+    EXPECT_EQ(plan.groups, std::vector<std::string>{"0-1"});
+    for (const DumpFile::Step& step : plan.steps) {
+      EXPECT_EQ(step.dtype, "f32");
+      steps.push_back(step.op + " " + std::to_string(step.count_in) + " " +
+                      std::to_string(step.count_out) + " " + std::to_string(step.group));
+    }
+  }
+  EXPECT_EQ(steps, (std::vector<std::string>{
+                       "all_reduce 1048576 1048576 0", "reduce_scatter 1048576 524288 0",
+                       "all_gather 524288 1048576 0", "send_recv 262144 262144 0"}));
+}
+
+// A library's signals are its program's.
+TEST_F(WatchTest, NoSignalHandlerIsInstalled) {
+  Make(Timeouts::Of(milliseconds(200)));
+  ASSERT_TRUE(Call(0).ok());
+  EXPECT_FALSE(AwaitFailure(0, milliseconds(2200)).ok());
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGABRT, SIGALRM}) {
+    struct sigaction action = {};
+    ASSERT_EQ(sigaction(signal, nullptr, &action), 0);
+    EXPECT_EQ(action.sa_handler, SIG_DFL) << signal;
+  }
 }
 
 TEST_F(WatchTest, EndedCallsAndRareEventsAreTold) {
@@ -243,6 +313,39 @@ TEST_F(WatchTest, EndedCallsAndRareEventsAreTold) {
   EXPECT_EQ(count(LogEvent::Kind::kRedistributor, "ranks 0-1 #0"), 2);
   EXPECT_EQ(count(LogEvent::Kind::kAbort, "the redistributor was aborted"), 1);
   EXPECT_EQ(count(LogEvent::Kind::kAbort, "rank 0 has failed: the redistributor was aborted"), 1);
+}
+
+TEST_F(WatchTest, ATimeOutAndTheRecordThatIsWrittenAreTold) {
+  Mutex mutex;
+  std::vector<LogEvent> logged;
+  std::list<std::string> texts;
+  RecordOptions record = {.dump_folder = Folder()};
+  record.on_log = [&](const LogEvent& event) {
+    const MutexLock lock(mutex);
+    texts.emplace_back(event.text);
+    logged.push_back({.kind = event.kind, .text = texts.back(), .ns = event.ns});
+  };
+  Make(Timeouts::Of(milliseconds(300)), record);
+  ASSERT_TRUE(Call(0).ok());
+  for (int64_t r = 0; r < kRanks; ++r) {
+    EXPECT_EQ(AwaitFailure(r, milliseconds(2400)).code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  for (auto& redistribute : redistribute_) redistribute.reset();
+  const MutexLock lock(mutex);
+  int timeouts = 0;
+  int dumps = 0;
+  for (const LogEvent& event : logged) {
+    if (event.kind == LogEvent::Kind::kTimeout) {
+      ++timeouts;
+      EXPECT_TRUE(Has(event.text, "call 0 of the redistributor of ranks 0-1 #0")) << event.text;
+      EXPECT_GE(event.ns, 300'000'000);
+    } else if (event.kind == LogEvent::Kind::kDump) {
+      ++dumps;
+      EXPECT_TRUE(Has(event.text, Folder() + "/meshift-")) << event.text;
+    }
+  }
+  EXPECT_EQ(timeouts, 1) << "by the rank that made the call";
+  EXPECT_EQ(dumps, kRanks);
 }
 
 TEST_F(WatchTest, OptionsComeBeforeTheFirstRedistributor) {

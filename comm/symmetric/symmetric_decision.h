@@ -1,5 +1,5 @@
-// Which way a call that names symmetric memory goes, and what remembers that. Internal to the
-// redistributor.
+// The redistributor's cached decision whether a call that names symmetric memory runs as one
+// symmetric call (hit) or as the ordinary plan (miss). Internal to the redistributor.
 #ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_DECISION_H_
 #define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_DECISION_H_
 
@@ -16,7 +16,8 @@
 
 namespace meshift::run_internal {
 
-// All that decides. Blocks have numbers of their own for ever, and so have pools.
+// The key of the cache: everything that the decision depends on. Numbers of blocks and pools are
+// never reused, so a decision does not become stale.
 struct SymmetricKey {
   Fingerprint plan;
   int64_t pool = 0;
@@ -32,13 +33,13 @@ struct SymmetricKey {
 
 struct SymmetricDecision {
   std::optional<SymmetricMiss> miss;
-  // What is posted: the plan, and what is said of its tensors.
+  // Ranks compare these: the fingerprint and the text of the plan and of the tensors' places.
   Fingerprint fingerprint;
   std::shared_ptr<const std::string> text;
-  // Of a hit; `call` points into `form`.
+  // Only for a hit; `call` points into `form`.
   std::shared_ptr<const SymmetricForm> form;
   SymmetricCall call;
-  std::shared_ptr<RunRecord> record;  // of its last call
+  std::shared_ptr<RunRecord> record;  // of the last call
 };
 
 }  // namespace meshift::run_internal

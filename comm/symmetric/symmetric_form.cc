@@ -21,7 +21,7 @@ SymmetricForm Miss(SymmetricMiss miss) {
   return form;
 }
 
-// Whether `parts` lie one behind the other in `whole`, and are all of it.
+// Whether `parts` are contiguous pieces of `whole` that follow each other and cover it.
 bool Fill(const Box& whole, const std::vector<Box>& parts) {
   int64_t end = 0;
   for (const Box& part : parts) {
@@ -34,7 +34,7 @@ bool Fill(const Box& whole, const std::vector<Box>& parts) {
   return end == whole.NumElements();
 }
 
-// Whether no other group of the step computes what one does.
+// Whether exactly one group of the step computes each value.
 bool IsSingleSourced(const Plan& plan, const Step& step) {
   const DeviceMesh& mesh = plan.from().mesh();
   for (int d = 0; d < mesh.NumDims(); ++d) {
@@ -46,11 +46,11 @@ bool IsSingleSourced(const Plan& plan, const Step& step) {
   return true;
 }
 
-// Whether the plan's promise allows sums of a reduce-scatter in ascending order of members, which
-// no plan's engine has promised.
+// Whether the plan's promise allows a symmetric reduce-scatter, which adds in an order that the
+// plan has not fixed. Sets needs_same_bits.
 bool AllowsSums(const Plan& plan, const Step& step, SymmetricForm* form) {
   if (IsExact(form->reduction.op, form->dtype)) return true;
-  // The plan adds in the order of its partial coordinates.
+  // The plan fixes another order: that of the partial coordinates.
   if (step.reduce_order == ReduceOrder::kAscending) return false;
   const Reproducibility promise = std::max(plan.asked(), plan.kept());
   form->needs_same_bits = promise >= Reproducibility::kBatchInvariant;
@@ -79,7 +79,7 @@ SymmetricForm SymmetricFormOf(const Plan& plan, int64_t rank) {
   SymmetricForm form;
   form.member = static_cast<int>(self);
   form.kind = scatters ? Kind::kReduceScatter : Kind::kAllGather;
-  // What all members have whole, before or after the step; and what each has a part of.
+  // The sharding in which all members hold the same box, and the one in which each holds a part.
   const Sharding& whole = scatters ? from : to;
   const Sharding& cut = scatters ? to : from;
   const Box box = whole.BoxAt(at);

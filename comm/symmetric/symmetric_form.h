@@ -1,11 +1,12 @@
-// What a plan would be as one call on symmetric memory. Internal to the redistributor.
+// Translates a plan into one call on symmetric memory, if that is possible. Internal to the
+// redistributor.
 //
 //   SymmetricForm form = SymmetricFormOf(plan, /*rank=*/3);
 //   if (form.miss) ...
 //
-// Some plans are one all-gather or one reduce-scatter whose blocks lie one behind the other in the
-// whole tensor, in the order of the members. Then each member can take what it needs from the
-// others' tensors themselves: blocks have their exact sizes, and nothing is padded or packed.
+// It is possible for a plan of one all-gather or reduce-scatter whose blocks are contiguous in the
+// whole tensor, in the order of the members. Each member then reads its data directly from the
+// others' tensors: blocks have their exact sizes, and nothing is padded or packed.
 #ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_FORM_H_
 #define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_FORM_H_
 
@@ -21,19 +22,19 @@
 
 namespace meshift {
 
-// Equal on all members of a group, but for `member` and `bytes_sent`.
+// Equal on all members of a group, except `member` and `bytes_sent`.
 struct SymmetricForm {
-  std::optional<SymmetricMiss> miss;  // kOperation, kGroup, kPromise: there is none
+  std::optional<SymmetricMiss> miss;  // why not: kOperation, kGroup or kPromise
   std::vector<int64_t> ranks;         // of the group, ascending
-  int member = 0;                     // this rank's number
+  int member = 0;                     // this rank's number in the group
   SymmetricCall::Kind kind = SymmetricCall::Kind::kAllGather;
   DType dtype = DType::kU8;  // all-gathers are of bytes
   Reduction reduction;
-  std::vector<int64_t> counts;  // elements of the members' blocks
-  int64_t source_bytes = 0;     // of the largest member's source
-  int64_t target_bytes = 0;
-  int64_t bytes_sent = 0;  // read from this member by others
-  // The promise needs the bits of the ordinary call.
+  std::vector<int64_t> counts;  // elements of each member's block
+  int64_t source_bytes = 0;     // the largest of any member's source
+  int64_t target_bytes = 0;     // the largest of any member's target
+  int64_t bytes_sent = 0;       // bytes that others read from this member
+  // Whether the plan's promise needs the bits of the ordinary call.
   bool needs_same_bits = false;
 };
 

@@ -1,3 +1,4 @@
+// SymmetricPool (meshift/symmetric.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 namespace meshift {
 namespace {
 
-// What windows of NCCL begin at, and pages.
+// The alignment that NCCL's windows need: a page.
 constexpr int64_t kBufferAlignment = 4096;
 constexpr int64_t kMaxBufferBytes = int64_t{1} << 38;
 constexpr int64_t kMaxBuffers = 4096;
@@ -46,10 +47,10 @@ absl::Status CheckOptions(const SymmetricPoolOptions& options) {
 struct SymmetricPool::State {
   explicit State(int64_t buffer_bytes) : space(buffer_bytes) {}
 
-  Mutex growing;  // held while others are waited for; `mutex`, taken inside it, never is
+  Mutex growing;  // serialises Reserve, and is held while it waits for peers; taken before `mutex`
   mutable Mutex mutex;
   std::vector<std::unique_ptr<SymmetricBuffer>> buffers MESHIFT_GUARDED_BY(mutex);
-  std::map<uintptr_t, int64_t> by_address MESHIFT_GUARDED_BY(mutex);  // buffers, by their begin
+  std::map<uintptr_t, int64_t> by_address MESHIFT_GUARDED_BY(mutex);  // buffer of a first address
   SymmetricSpace space MESHIFT_GUARDED_BY(mutex);
   absl::flat_hash_map<int64_t, SymmetricSpace::Range> blocks MESHIFT_GUARDED_BY(mutex);
   // Blocks by buffer and offset.
@@ -115,7 +116,8 @@ absl::Status SymmetricPool::Reserve(int64_t buffers) {
 
 absl::StatusOr<SymmetricBlock> SymmetricPool::Allocate(int64_t bytes) {
   if (bytes < 1 || bytes > kMaxBufferBytes) {
-    return InvalidArgument("{}: a block of {} bytes", ToString(), bytes);
+    return InvalidArgument("{}: block size {} is not between 1 and {} bytes", ToString(), bytes,
+                           kMaxBufferBytes);
   }
   const MutexLock lock(state_->mutex);
   const std::optional<SymmetricSpace::Range> range = state_->space.Take(RoundUp(bytes, kAlignment));

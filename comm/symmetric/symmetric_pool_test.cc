@@ -33,7 +33,7 @@ class SymmetricPoolTest : public testing::Test {
   const std::unique_ptr<LocalWorld> world_ = LocalWorld::Create({.num_ranks = 2}).value();
 };
 
-// Which bytes are taken, as a list of flags: slow and plain.
+// A slow reference allocator: a flag per unit of memory.
 class NaiveSpace {
  public:
   NaiveSpace(int64_t buffers, int64_t units) : taken_(buffers, std::vector<bool>(units)) {}
@@ -95,7 +95,7 @@ TEST_F(SymmetricPoolTest, TenThousandRandomAllocationsStayWithinTheBound) {
       const auto bytes =
           static_cast<int64_t>(1 + random() % (random() % 4 == 0 ? 20 * kUnit : kUnit));
       const int64_t units = (bytes + kUnit - 1) / kUnit;
-      // The smallest run that is large enough, the first of them.
+      // The first of the smallest runs that are large enough.
       std::array<int64_t, 3> best = {-1, -1, kUnits + 1};
       int64_t largest = 0;
       int64_t free = 0;
@@ -111,7 +111,7 @@ TEST_F(SymmetricPoolTest, TenThousandRandomAllocationsStayWithinTheBound) {
       const SymmetricPoolStats stats = pool->stats();
       if (!block.ok()) {
         ++refused;
-        // Not for want of bytes alone.
+        // Enough bytes are free, but not contiguous.
         fragmented += free >= units ? 1 : 0;
         EXPECT_EQ(stats.free_bytes, free * kUnit);
         EXPECT_EQ(stats.largest_free, largest * kUnit);
@@ -121,7 +121,7 @@ TEST_F(SymmetricPoolTest, TenThousandRandomAllocationsStayWithinTheBound) {
       EXPECT_EQ(block->number, ++allocated);
       EXPECT_EQ(block->buffer, best[0]);
       EXPECT_EQ(block->offset, best[1] * kUnit);
-      // The same calls give the same places on another member.
+      // The same calls return the same places on another member.
       EXPECT_EQ(other->number, block->number);
       EXPECT_EQ(other->buffer, block->buffer);
       EXPECT_EQ(other->offset, block->offset);
@@ -129,9 +129,9 @@ TEST_F(SymmetricPoolTest, TenThousandRandomAllocationsStayWithinTheBound) {
       live.emplace(block->number, *block);
       in_use += block->bytes;
       high_water = std::max(high_water, in_use);
-      // The memory is this block's own.
+      // No other block shares the memory.
       std::memset(block->data, static_cast<int>(block->number), block->bytes);
-      // Recognition, against a walk through all blocks, also where nothing is.
+      // TensorAt against a walk through all blocks, also at addresses outside of blocks.
       for (int probe = 0; probe < 3; ++probe) {
         const auto& base = std::next(live.begin(), random() % live.size())->second;
         const auto at = static_cast<const char*>(base.data) +
@@ -154,7 +154,7 @@ TEST_F(SymmetricPoolTest, TenThousandRandomAllocationsStayWithinTheBound) {
   EXPECT_EQ(pool->stats().allocations, allocated);
   EXPECT_EQ(pool->stats().refused, refused);
   EXPECT_GT(fragmented, 20);
-  // The bound is also the engine's.
+  // The engine has not allocated more than the pool.
   EXPECT_EQ(world_->memory(0).peak_bytes, kBuffers * kUnits * kUnit);
   for (const auto& [number, block] : live) ASSERT_TRUE(pool->Free(number).ok());
   const SymmetricPoolStats end = pool->stats();
@@ -186,7 +186,7 @@ TEST_F(SymmetricPoolTest, GrowsToItsBoundAndNotBeyond) {
   EXPECT_EQ(Message(pool->Reserve(4)),
             "the symmetric pool of local group 0-1, member 0: 4 buffers are more than max_buffers "
             "3");
-  // A block lies in one buffer.
+  // A block does not span buffers.
   EXPECT_EQ(pool->Allocate(8193).status().code(), absl::StatusCode::kResourceExhausted);
   const auto block = pool->Allocate(8192).value();
   EXPECT_EQ(pool->TensorAt(static_cast<char*>(block.data) + 8191),
@@ -221,7 +221,7 @@ TEST_F(SymmetricPoolTest, MembersThatDifferAreNamedWithWhatTheyAskFor) {
             "the symmetric pool of local group 0-1, member 1: group 0-1: rank 0 asks for 1 buffers "
             "of 4096 bytes from number 0 on, and rank 1 for 2 buffers of 8192 bytes from number 0 "
             "on");
-  // The member that was first learns it from the group.
+  // The member that called first gets the error from the group.
   EXPECT_NE(pool->Reserve(2).ToString().find("rank 1 for 2 buffers of 8192"), std::string::npos);
 }
 
@@ -235,7 +235,7 @@ TEST_F(SymmetricPoolTest, GrowthThatDiffersIsNamedToo) {
       std::string::npos);
 }
 
-// The engine's part: exact blocks, without a pool.
+// The engine's calls with blocks of exact sizes, without a pool.
 TEST_F(SymmetricPoolTest, TheEngineGathersAndReducesBlocksOfAnySizes) {
   std::vector<std::unique_ptr<SymmetricBuffer>> buffers[2];
   std::unique_ptr<Stream> streams[2];
@@ -270,7 +270,7 @@ TEST_F(SymmetricPoolTest, TheEngineGathersAndReducesBlocksOfAnySizes) {
   }
   EXPECT_EQ(result(0), (std::vector<float>{10, 11, 12, 13}));
   EXPECT_EQ(result(1), (std::vector<float>{12, 14, 16, 13}));
-  // Members that mean other places end the group, with both.
+  // Members with different places fail the group; the error names both.
   ASSERT_TRUE(call(0, SymmetricCall::Kind::kAllGather, 0).ok());
   EXPECT_EQ(Message(call(1, SymmetricCall::Kind::kAllGather, 8)),
             "call 2 of group 0-1: rank 0 made all_gather(1,3 x f32, symmetric 0+0 -> 1+0), and "

@@ -1,13 +1,13 @@
-// Which bytes of equal buffers are taken: the arithmetic of a pool, without memory. Internal to
-// meshift/symmetric.h.
+// A best-fit allocator of ranges in buffers of equal size, without the memory itself. Internal to
+// SymmetricPool (meshift/symmetric.h). Not thread-safe.
 //
 //   SymmetricSpace space(/*buffer_bytes=*/1 << 20);
 //   space.AddBuffers(2);
 //   std::optional<SymmetricSpace::Range> taken = space.Take(4096);
 //   space.GiveBack(*taken);
 //
-// Best fit: of the free ranges that are large enough the smallest, of equal ones the first. So what
-// a sequence of calls gives is a function of that sequence alone. All calls take O(log n).
+// Take() uses the smallest free range that is large enough; among equal ones the first. The results
+// depend only on the sequence of calls, so they are equal on all ranks. All calls take O(log n).
 #ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_SPACE_H_
 #define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_SPACE_H_
 
@@ -30,9 +30,9 @@ class SymmetricSpace {
 
   explicit SymmetricSpace(int64_t buffer_bytes) : buffer_bytes_(buffer_bytes) {}
   void AddBuffers(int64_t count);
-  // None where no free range is large enough. REQUIRES: bytes > 0.
+  // nullopt if no free range is large enough. REQUIRES: bytes > 0.
   std::optional<Range> Take(int64_t bytes);
-  // REQUIRES: a range that Take gave.
+  // REQUIRES: a range that Take returned.
   void GiveBack(const Range& range);
 
   int64_t num_buffers() const { return num_buffers_; }
@@ -48,8 +48,8 @@ class SymmetricSpace {
   const int64_t buffer_bytes_;
   int64_t num_buffers_ = 0;
   int64_t free_bytes_ = 0;
-  std::map<Place, int64_t> by_place_;                        // free ranges: their bytes
-  std::set<std::tuple<int64_t, int64_t, int64_t>> by_size_;  // the same: bytes, buffer, offset
+  std::map<Place, int64_t> by_place_;                        // bytes of each free range
+  std::set<std::tuple<int64_t, int64_t, int64_t>> by_size_;  // the same, as bytes, buffer, offset
 };
 
 }  // namespace meshift

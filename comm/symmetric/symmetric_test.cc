@@ -1,4 +1,4 @@
-// Redistributions on symmetric memory of the in-process engine.
+// Redistributions on symmetric memory of the local engine.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -51,7 +51,7 @@ TEST(SymmetricTest, DoesWhatTheOrdinaryCallDoes) {
   }
 }
 
-// Where both ranks wait for each other: none leaves before its peer has asked it.
+// A barrier of both ranks: no rank leaves while its peer may still call it.
 class Meeting {
  public:
   void Arrive() {
@@ -63,7 +63,7 @@ class Meeting {
   std::atomic<int> arrived_ = 0;
 };
 
-// One all-gather on two ranks, of which one may say something else.
+// One all-gather on two ranks; the arguments of one may differ.
 struct Said {
   bool source = true;
   bool target = true;
@@ -108,7 +108,7 @@ TEST(SymmetricTest, RanksThatSayDifferentThingsLearnBoth) {
          {Said{.source = false}, Said{.target = false}, Said{.symmetric = false}}) {
       for (const absl::Status& end : Disagree(said, /*control=*/true, agreement)) {
         EXPECT_EQ(end.code(), absl::StatusCode::kFailedPrecondition) << end;
-        // The texts of both.
+        // The error has the texts of both ranks.
         EXPECT_NE(Message(end).find("source block 1+0 (buffer 0+0, 256 bytes), target block 2+0"),
                   std::string::npos)
             << end;
@@ -126,7 +126,7 @@ TEST(SymmetricTest, WithoutAControlChannelTheEngineTells) {
   }
 }
 
-// Ranks whose pools have another history have blocks of one number at other places.
+// If pools have different histories, blocks of one number are at different places.
 TEST(SymmetricTest, BlocksAtOtherPlacesAreNamed) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
   const auto peers = Bootstrap::InProcess(2).value();
@@ -195,7 +195,7 @@ TEST(SymmetricTest, PoolsAreOfGroupsAndOfTheirRedistributor) {
                                   .symmetric = &use})
                         .status()),
             "a symmetric use names no pool of this redistributor");
-  // An engine without symmetric memory says so, and nothing has failed.
+  // An engine without symmetric memory returns UNIMPLEMENTED, and still works.
   FakeEngine fake(1, 2);
   Redistributor plain = Redistributor::Create(mesh, &fake).value();
   const absl::Status none = plain.MakeSymmetricPool({0}).status();
@@ -204,7 +204,7 @@ TEST(SymmetricTest, PoolsAreOfGroupsAndOfTheirRedistributor) {
   EXPECT_TRUE(plain.Prepare(from, from.WithPlacements("R,R").value()).ok());
 }
 
-// A pool lives on without its redistributor, and work behind others comes behind them.
+// A pool outlives its redistributor, and calls are ordered after earlier work.
 TEST(SymmetricTest, WorkIsOrderedAsAlways) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
   const auto world = LocalWorld::Create({.num_ranks = 2, .num_workers = 0}).value();
@@ -273,7 +273,7 @@ TEST(SymmetricFormTest, IsOneGatherOrScatterOfBlocksInOrder) {
   EXPECT_EQ(miss(PlanOf("a=2", "f32[8]", "P", "R")), SymmetricMiss::kOperation);
   EXPECT_EQ(miss(PlanOf("a=2", "f32[8]", "R", "R")), SymmetricMiss::kOperation);  // no step
   EXPECT_EQ(miss(PlanOf("a=2", "f32[8,8]", "S(1)", "R")), SymmetricMiss::kOperation);
-  // Ranks in another order than the coordinates': blocks of the members are not in order.
+  // Ranks are not in the order of their coordinates, so members' blocks are not in order.
   EXPECT_EQ(miss(PlanOf("a=2@1,0", "f32[8,8]", "S(0)", "R")), SymmetricMiss::kOperation);
   EXPECT_EQ(miss(PlanOf("a=2", "f32[8,8]", "S(0)", "R"), 2), SymmetricMiss::kGroup);
 }
@@ -288,14 +288,14 @@ TEST(SymmetricFormTest, KeepsThePromise) {
   PlanFields fields = twice.fields();
   fields.inputs.options.reproducibility = Reproducibility::kReplicas;
   EXPECT_EQ(SymmetricFormOf(Plan::Seal(fields), 0).miss, SymmetricMiss::kPromise);
-  // Integers have no order to keep.
+  // Sums of integers do not depend on the order.
   const Plan integers =
       PlanOf("a=2,b=2", "i32[8]", "P,R", "S(0),R",
              {.reproducibility = Reproducibility::kNone, .planner = PlannerKind::kPerDim});
   fields = integers.fields();
   fields.inputs.options.reproducibility = Reproducibility::kOrdered;
   EXPECT_FALSE(SymmetricFormOf(Plan::Seal(fields), 0).miss.has_value());
-  // Where bits must not depend on what else there is, they must be those of the ordinary call.
+  // Batch invariance needs the bits of the ordinary call.
   const Plan once = PlanOf("a=2,b=2", "f32[8,4]", "P,S(1)", "S(0),S(1)");
   EXPECT_FALSE(SymmetricFormOf(once, 0).needs_same_bits);
   fields = once.fields();

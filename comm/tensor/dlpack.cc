@@ -15,7 +15,7 @@
 namespace meshift {
 namespace {
 
-// Of DLDataTypeCode in dlpack.h since version 1.1 (https://github.com/dmlc/dlpack); bool is older.
+// Values of DLDataTypeCode since dlpack.h 1.1 (https://github.com/dmlc/dlpack); bool is older.
 constexpr uint8_t kDlBool = 6;
 constexpr uint8_t kDlFloat8E4M3Fn = 10;
 constexpr uint8_t kDlFloat8E5M2 = 12;
@@ -43,7 +43,7 @@ absl::StatusOr<DType> DTypeOf(const DLDataType& type) {
     const bool pairs = known.dtype == DType::kF4E2M1 && type.lanes == 2;
     if (type.lanes == 1 || pairs) return known.dtype;
   }
-  return Unimplemented("a DLPack tensor of type code {} with {} bits and {} lanes", type.code,
+  return Unimplemented("unsupported DLPack dtype: type code {}, {} bits, {} lanes", type.code,
                        type.bits, type.lanes);
 }
 
@@ -54,16 +54,17 @@ absl::StatusOr<Device> DeviceOf(const DLDevice& device) {
       return Device{};
     case kDLCUDA:
       if (device.device_id < 0) {
-        return InvalidArgument("a DLPack tensor on CUDA device {}", device.device_id);
+        return InvalidArgument("a DLPack tensor has CUDA device {}, which is negative",
+                               device.device_id);
       }
       return Device{.kind = Device::Kind::kCuda, .index = device.device_id};
     default:
-      return Unimplemented("a DLPack tensor on a device of type {}",
+      return Unimplemented("unsupported DLPack device type {}; expected CPU or CUDA",
                            static_cast<int>(device.device_type));
   }
 }
 
-// Elements instead of pairs of them.
+// Converts a view of pairs of f4e2m1 (2 lanes) to a view of single elements.
 absl::Status SplitPairs(TensorView* view) {
   if (view->shape.empty()) {
     return InvalidArgument("a DLPack tensor of pairs of f4e2m1 has no dims");
@@ -93,7 +94,7 @@ absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor) {
   TensorView view;
   MESHIFT_ASSIGN_OR_RETURN(view.dtype, DTypeOf(tensor->dtype));
   MESHIFT_ASSIGN_OR_RETURN(view.device, DeviceOf(tensor->device));
-  int64_t elements = tensor->dtype.lanes;  // a pair is two
+  int64_t elements = tensor->dtype.lanes;  // elements per item
   bool fits = true;
   for (int d = 0; d < dims; ++d) {
     const int64_t size = tensor->shape[d];
@@ -123,8 +124,9 @@ absl::Status ToDlpack(const TensorView& view, absl::Span<int64_t> shape,
                            view.strides.size(), dims);
   }
   if (shape.size() < dims || strides.size() < dims) {
-    return InvalidArgument("room for {} sizes and {} strides; the tensor {} has {} dims",
-                           shape.size(), strides.size(), view.ToString(), dims);
+    return InvalidArgument(
+        "the tensor {} has {} dims, but there is room for {} sizes and {} strides", view.ToString(),
+        dims, shape.size(), strides.size());
   }
   const auto* const known = std::find_if(std::begin(kCodes), std::end(kCodes),
                                          [&](const Code& c) { return c.dtype == view.dtype; });

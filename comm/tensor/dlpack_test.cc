@@ -55,11 +55,11 @@ TEST_F(DlpackTest, Devices) {
   tensor_.device.device_id = 3;
   EXPECT_EQ(FromDlpack(&tensor_)->device, (Device{.kind = Device::Kind::kCuda, .index = 3}));
   tensor_.device.device_id = -1;
-  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor on CUDA device -1");
+  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor has CUDA device -1, which is negative");
   tensor_.device.device_type = kDLCUDAHost;
   EXPECT_EQ(FromDlpack(&tensor_)->device, Device{});
   tensor_.device.device_type = kDLMetal;
-  EXPECT_EQ(Error(), "UNIMPLEMENTED: a DLPack tensor on a device of type 8");
+  EXPECT_EQ(Error(), "UNIMPLEMENTED: unsupported DLPack device type 8; expected CPU or CUDA");
 }
 
 TEST_F(DlpackTest, ScalarsAndEmptyTensors) {
@@ -74,7 +74,7 @@ TEST_F(DlpackTest, ScalarsAndEmptyTensors) {
   EXPECT_EQ(FromDlpack(&tensor_)->data, nullptr);
 }
 
-// The codes, bits and lanes of every dtype, and back.
+// Converts the codes, bits and lanes of every dtype, and back.
 TEST_F(DlpackTest, EveryDType) {
   struct Known {
     const char* name;
@@ -116,7 +116,7 @@ TEST_F(DlpackTest, PairsOfF4) {
   EXPECT_EQ(Error(),
             "INVALID_ARGUMENT: a DLPack tensor of pairs of f4e2m1 has stride 2 in its last dim, "
             "not 1");
-  // As many pairs as there may be elements, in one row.
+  // 2^62 pairs: the number of elements overflows.
   shape_[0] = shape_[1] = int64_t{1} << 31;
   strides_[0] = 0;
   strides_[1] = 1;
@@ -127,9 +127,9 @@ TEST_F(DlpackTest, PairsOfF4) {
 
 TEST_F(DlpackTest, OtherTypesAreRefused) {
   tensor_.dtype = {2, 32, 4};
-  EXPECT_EQ(Error(), "UNIMPLEMENTED: a DLPack tensor of type code 2 with 32 bits and 4 lanes");
+  EXPECT_EQ(Error(), "UNIMPLEMENTED: unsupported DLPack dtype: type code 2, 32 bits, 4 lanes");
   tensor_.dtype = {2, 8, 1};
-  EXPECT_EQ(Error(), "UNIMPLEMENTED: a DLPack tensor of type code 2 with 8 bits and 1 lanes");
+  EXPECT_EQ(Error(), "UNIMPLEMENTED: unsupported DLPack dtype: type code 2, 8 bits, 1 lanes");
   tensor_.dtype = {11, 8, 1};  // another kind of e4m3
   EXPECT_EQ(FromDlpack(&tensor_).status().code(), absl::StatusCode::kUnimplemented);
   tensor_.dtype = {3, 64, 1};
@@ -158,7 +158,8 @@ TEST_F(DlpackTest, OutNeedsRoomAndStrides) {
   DLTensor out;
   int64_t room[2];
   EXPECT_EQ(ToDlpack(view, absl::MakeSpan(room, 1), room, &out).ToString(),
-            "INVALID_ARGUMENT: room for 1 sizes and 2 strides; the tensor f32[2,3] has 2 dims");
+            "INVALID_ARGUMENT: the tensor f32[2,3] has 2 dims, but there is room for 1 sizes and 2 "
+            "strides");
   int64_t more[2];
   ASSERT_TRUE(ToDlpack(view, room, more, &out).ok());
   EXPECT_EQ(out.device.device_type, kDLCUDA);

@@ -14,17 +14,18 @@
 namespace meshift {
 namespace {
 
-// A dim of more than one element: differences of its index lie in [-most, most].
+// A dim of more than one element. The difference of two of its indices is in [-most, most].
 struct Dim {
   int64_t stride = 0;  // > 0
   int64_t most = 0;
 };
 using Dims = absl::InlinedVector<Dim, 16>;
 
-// Searches differences of two indices, not all zero, that make no difference in position.
+// Searches for two elements with the same position: differences of indices, not all zero, whose sum
+// of difference * stride is 0.
 class OverlapSearch {
  public:
-  // `dims` by descending stride.
+  // `dims` must be sorted by descending stride.
   explicit OverlapSearch(const Dims& dims) : dims_(dims), reach_(dims.size() + 1, 0) {
     for (size_t i = dims.size(); i-- > 0;) {
       reach_[i] = reach_[i + 1] + dims[i].stride * dims[i].most;
@@ -40,14 +41,14 @@ class OverlapSearch {
  private:
   static constexpr int kMostVisits = 1 << 16;
 
-  // Whether dims [i, ...) can add up to -position.
+  // Whether differences in the dims [i, ...) exist that move `position` to 0.
   bool Find(size_t i, int64_t position, bool all_zero) {
     if (++visited_ > kMostVisits) return false;
     if (i == dims_.size()) return position == 0 && !all_zero;
     const Dim& dim = dims_[i];
     const int64_t rest = reach_[i + 1];
-    // position + step * stride must be within [-rest, rest]. The first step other than 0 may be
-    // taken positive: differences come in pairs of both signs.
+    // position + step * stride must be within [-rest, rest]. Differences with all signs inverted
+    // are solutions too, so the first step other than 0 can be positive.
     const int64_t least = all_zero ? 0 : -dim.most;
     const int64_t from = std::max(least, -FloorDiv(position + rest, dim.stride));
     const int64_t to = std::min(dim.most, FloorDiv(rest - position, dim.stride));
@@ -60,7 +61,7 @@ class OverlapSearch {
   static int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
   const Dims& dims_;
-  absl::InlinedVector<int64_t, 17> reach_;  // what the dims [i, ...) can add up to
+  absl::InlinedVector<int64_t, 17> reach_;  // largest sum of stride * difference of dims [i, ...)
   int visited_ = 0;
 };
 
@@ -113,7 +114,7 @@ Overlap FindOverlap(absl::Span<const int64_t> shape, absl::Span<const int64_t> s
   }
   std::sort(dims.begin(), dims.end(),
             [](const Dim& a, const Dim& b) { return a.stride > b.stride; });
-  // Nearly always each dim steps over all that the smaller ones span.
+  // The usual case, without a search: each stride exceeds the span of all smaller dims.
   int64_t span = 0;
   bool nested = true;
   for (size_t i = dims.size(); i-- > 0;) {

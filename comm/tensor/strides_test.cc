@@ -34,13 +34,13 @@ TEST(Strides, OverlapIsSeen) {
   EXPECT_EQ(FindOverlap({4, 2}, {1, 0}), Overlap::kYes);
   EXPECT_EQ(FindOverlap({1, 2}, {0, 1}), Overlap::kNo);
   EXPECT_EQ(FindOverlap({0, 2}, {0, 0}), Overlap::kNo);
-  // Interleaved, and free of overlap all the same.
+  // Interleaved, but without overlap.
   EXPECT_EQ(FindOverlap({2, 2}, {3, 2}), Overlap::kNo);
   EXPECT_EQ(FindOverlap({3, 3}, {3, 2}), Overlap::kNo);
   EXPECT_EQ(FindOverlap({3, 4}, {3, 2}), Overlap::kYes);  // 2 * 3 = 3 * 2
 }
 
-// Every layout of three small dims, by looking at all positions.
+// Random strides of three small dims, against a comparison of all positions.
 TEST(Strides, OverlapIsExact) {
   std::mt19937_64 random(3);
   const auto pick = [&](int n) { return static_cast<int64_t>(random() % n); };

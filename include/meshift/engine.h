@@ -231,7 +231,8 @@ struct EndedCall {
 
 // A rare event.
 struct LogEvent {
-  enum class Kind : uint8_t { kRedistributor, kSplit, kTimeout, kAbort, kDump };
+  // kLibrary comes once, before all others, with Engine::Library() where that is not empty.
+  enum class Kind : uint8_t { kRedistributor, kSplit, kTimeout, kAbort, kDump, kLibrary };
   Kind kind = Kind::kRedistributor;
   std::string_view text;  // one line
   int64_t ns = 0;         // how long it took
@@ -290,7 +291,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   virtual const std::string& name() const = 0;  // "local"
-  virtual int64_t rank() const = 0;             // this process's rank: 0 .. world_size()-1
+  // What moves its data, as a line for logs: "NCCL 2.28.9 of /usr/lib/libnccl.so.2, plugins: none".
+  // Plugins are the files that the process has loaded by now. Empty: the engine itself moves it.
+  virtual std::string Library() const { return ""; }
+  virtual int64_t rank() const = 0;  // this process's rank: 0 .. world_size()-1
   virtual int64_t world_size() const = 0;
 
   // Where the tensors of its programs are.

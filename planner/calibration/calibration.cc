@@ -1,3 +1,4 @@
+// Makes the probes and turns them into observations; planner/calibration/fit.h fits the topology.
 #include "meshift/calibration.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ using Kind = Probe::Kind;
 constexpr int64_t kItem = 4;              // bytes of an f32
 constexpr int64_t kSmallest = 256;        // bytes of the smallest tensor, or a member's item
 constexpr int64_t kSizeStep = 16;         // from one size to the next
-constexpr int64_t kSmall = 32 << 10;      // up to so many bytes, latencies are most of a time
+constexpr int64_t kSmall = 32 << 10;      // up to these bytes, latency is most of the time
 constexpr int64_t kMaxRanks = INT32_MAX;  // of a mesh
 
 std::vector<TopologyLevel> LevelsOf(const Topology& topology) {
@@ -33,10 +34,10 @@ std::vector<TopologyLevel> LevelsOf(const Topology& topology) {
   return levels;
 }
 
-// What the probe's step does in local memory: how many copies, of how many bytes together.
+// Sets the number and the bytes of the copies that the probe's step makes in local memory.
 absl::Status CountCopies(const Probe& probe, const Topology& topology, Observation* observation) {
-  constexpr int64_t kUnit = 1'000'000;    // by which the latency of a copy is moved
-  constexpr int64_t kFast = 1'000 << 20;  // at which a byte takes next to no time
+  constexpr int64_t kUnit = 1'000'000;    // a latency per copy, to count the copies by
+  constexpr int64_t kFast = 1'000 << 20;  // a bandwidth at which a byte takes almost no time
   const auto time = [&](int64_t latency_ns, int64_t bytes_per_us) -> absl::StatusOr<int64_t> {
     TopologyConstants constants = topology.constants();
     constants.copy_latency_ns = latency_ns;
@@ -53,7 +54,8 @@ absl::Status CountCopies(const Probe& probe, const Topology& topology, Observati
   return absl::OkStatus();
 }
 
-// A probe over the middle dim of out x members x in; `ranks` empty: 0 .. n-1.
+// A probe over the middle dim of a mesh out x members x in. `ranks`: of the mesh; empty is 0 ..
+// n-1.
 absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>& sizes,
                                 const std::vector<int64_t>& ranks, int64_t bytes,
                                 const Topology& topology) {
@@ -62,9 +64,9 @@ absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>
       DeviceMesh::Create({{"out", sizes[0]}, {"members", sizes[1]}, {"in", sizes[2]}}, ranks));
   const int64_t n = sizes[1];
   const int64_t block = std::max<int64_t>(bytes / kItem / n, 1);
-  // Of a message.
+  // Elements of a message.
   const int64_t item = std::max<int64_t>(block / n, 1);
-  // All other dims cut too, so that nothing is anywhere twice and the step is the best plan.
+  // The other mesh dims cut too: without replicas, the step is the best plan.
   const int64_t others = sizes[0] * sizes[2];
   const Shape shape =
       kind == Kind::kMessages ? Shape{n, n * item, others} : Shape{n * block, 1, others};
@@ -113,10 +115,10 @@ absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>
   return probe;
 }
 
-// Bytes of the smallest tensor of a probe among n members that tells what is to be known by it.
+// Bytes of the smallest tensor of a probe among n members that determines the probe's numbers.
 int64_t LeastBytes(Kind kind, int64_t n) {
   if (kind != Kind::kCopy && kind != Kind::kGather) return kSmallest * n;
-  // A bandwidth: a size beyond kSmall, and another.
+  // A bandwidth needs a size beyond kSmall, and one more size.
   const int64_t blocks = kind == Kind::kCopy ? 1 : n - 1;
   int64_t block = kSmallest * kSizeStep;
   while (blocks * block <= kSmall) block *= kSizeStep;
@@ -152,8 +154,9 @@ absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, 
                        const std::vector<int64_t>& ranks) -> absl::Status {
     const int64_t least = LeastBytes(kind, sizes[1]);
     if (max_bytes < least) {
-      return InvalidArgument("{} bytes tell nothing about bandwidth among {} ranks: at least {} do",
-                             max_bytes, sizes[1], least);
+      return InvalidArgument(
+          "{} bytes are too few to measure bandwidth among {} ranks; expected at least {}",
+          max_bytes, sizes[1], least);
     }
     for (int64_t bytes = kSmallest * sizes[1];; bytes *= kSizeStep) {
       MESHIFT_ASSIGN_OR_RETURN(Probe probe, MakeProbe(kind, level, sizes, ranks, bytes, topology));
@@ -197,12 +200,13 @@ absl::StatusOr<int64_t> ProbeNs(const Probe& probe, const Topology& topology) {
 absl::StatusOr<Topology> FitTopology(const Topology& structure, absl::Span<const Probe> probes,
                                      absl::Span<const int64_t> ns) {
   if (ns.size() != probes.size() || probes.empty()) {
-    return InvalidArgument("{} times of {} probes", ns.size(), probes.size());
+    return InvalidArgument("{} times for {} probes; expected one for each", ns.size(),
+                           probes.size());
   }
   for (size_t i = 0; i < ns.size(); ++i) {
     if (ns[i] < 1) return InvalidArgument("probe {} takes {} ns", i, ns[i]);
     if (probes[i].observation == nullptr) {
-      return InvalidArgument("probe {} is none of CalibrationProbes", i);
+      return InvalidArgument("probe {} was not made by CalibrationProbes", i);
     }
   }
   std::vector<Observation> observations;

@@ -52,7 +52,7 @@ Topology Structure(const Topology& truth) {
   return *Topology::Create(std::move(levels), constants);
 }
 
-// Of the model's times under `truth`, those that `noise` makes longer.
+// Fits the model's times under `truth`, each changed by `noise`.
 template <typename Noise>
 Topology Fit(const Topology& truth, int64_t ranks, const Noise& noise) {
   const auto probes = CalibrationProbes(Structure(truth), ranks, kMaxBytes);
@@ -98,7 +98,7 @@ TEST(Calibration, FindsTheConstantsThatTheTimesCameFrom) {
   }
 }
 
-// Half of the times are up to a tenth too long, some far too long.
+// Half of the times are up to a tenth too long.
 TEST(Calibration, NoiseMovesLittle) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(seed);
@@ -116,7 +116,7 @@ TEST(Calibration, NoiseMovesLittle) {
   }
 }
 
-// Levels that no ranks reach tell nothing.
+// No probe uses a level that no two ranks share.
 TEST(Calibration, WhatWasNotMeasuredStaysAsItWas) {
   const Topology truth = Truth({2, 8, 0}, 1);
   const Topology found = Fit(truth, 8, [](int64_t ns) { return ns; });
@@ -124,7 +124,7 @@ TEST(Calibration, WhatWasNotMeasuredStaysAsItWas) {
   EXPECT_EQ(found.constants().group_setup_ns, 7);
 }
 
-// What the fit goes by is what the cost model says of the step.
+// The fit's time of a probe is the cost model's time of its step.
 TEST(Calibration, ProbesAreObservedAsTheCostModelPricesThem) {
   for (const char* const text : {"flat", "nvlink=4", "h100", "a100-efa", "gb200"}) {
     const Topology topology = *Topology::Parse(text);
@@ -138,7 +138,7 @@ TEST(Calibration, ProbesAreObservedAsTheCostModelPricesThem) {
   }
 }
 
-// Where protocols hide single numbers from each other, times still come out.
+// Protocols make some numbers indistinguishable; the times are right all the same.
 TEST(Calibration, FindsTimesOfMachinesWithProtocols) {
   for (const char* const text : {"h100", "a100-efa", "b200-roce"}) {
     const Topology truth = *Topology::Parse(text);
@@ -156,7 +156,7 @@ TEST(Calibration, FindsTimesOfMachinesWithProtocols) {
   }
 }
 
-// They measure what they say: the planner does each in that one step.
+// Each probe's best plan is the one step that it measures.
 TEST(Calibration, ProbesArePlannedAsOneStep) {
   for (const char* const text : {"flat", "nvlink=4", "h100"}) {
     for (const int64_t ranks : {2, 3, 8, 16}) {
@@ -178,7 +178,7 @@ TEST(Calibration, ProbesArePlannedAsOneStep) {
   }
 }
 
-// The least size that is asked for does what it is asked for.
+// The least size that the error names is enough.
 TEST(Calibration, TheLeastSizeTellsEveryBandwidth) {
   for (const int64_t ranks : {2, 3, 9, 10, 16}) {
     const Topology truth = Truth({ranks, 0}, 3);
@@ -207,14 +207,15 @@ TEST(Calibration, BadInputIsNamed) {
   EXPECT_EQ(Message(CalibrationProbes(flat, 1, kMaxBytes).status()),
             "1 ranks: links are between two or more");
   EXPECT_EQ(Message(CalibrationProbes(flat, 2, 100).status()),
-            "100 bytes tell nothing about bandwidth among 2 ranks: at least 131072 do");
-  EXPECT_EQ(Message(CalibrationProbes(flat, 1000, 1 << 20).status()),
-            "1048576 bytes tell nothing about bandwidth among 1000 ranks: at least 4096000 do");
+            "100 bytes are too few to measure bandwidth among 2 ranks; expected at least 131072");
+  EXPECT_EQ(
+      Message(CalibrationProbes(flat, 1000, 1 << 20).status()),
+      "1048576 bytes are too few to measure bandwidth among 1000 ranks; expected at least 4096000");
   EXPECT_EQ(Message(CalibrationProbes(flat, 99'999'999'999, kMaxBytes).status()),
             "99999999999 ranks: a mesh has at most 2147483647");
   const std::vector<Probe> probes = *CalibrationProbes(flat, 2, kMaxBytes);
   EXPECT_EQ(Message(FitTopology(flat, probes, {1}).status()),
-            fmt::format("1 times of {} probes", probes.size()));
+            fmt::format("1 times for {} probes; expected one for each", probes.size()));
   std::vector<int64_t> ns(probes.size(), 5);
   ns[1] = 0;
   EXPECT_EQ(Message(FitTopology(flat, probes, ns).status()), "probe 1 takes 0 ns");

@@ -17,24 +17,25 @@ namespace {
 
 using What = Observation::What;
 
-constexpr double kScale = 0.2;  // errors below count by their squares
-// What it costs to make a number e times what the structure says: as much as one time that is off
-// by so much. Times of one group alone cannot tell a hop from a start: then the structure does.
+constexpr double kScale = 0.2;  // s of FitObservations: smaller errors count by their squares
+// Weights of the structure's numbers: the cost of a number is weight * ln(fitted / structure)^2.
+// Times of one group alone cannot tell a latency per hop from one per collective; the weights
+// decide.
 constexpr double kKeepProtocols = 0.0003;
 constexpr double kKeepLatencies = 0.003;
 constexpr double kKeepBandwidths = 0.0001;
 constexpr int kMaxRounds = 40;
-constexpr int kMaxSteps = 30;  // of Gauss and Newton, in a round
+constexpr int kMaxSteps = 30;  // Gauss-Newton steps in a round
 constexpr double kLeastGain = 1e-4;
-// Of a fit, in times of an observation; the shape of a group and its times count as many. Some
-// seconds.
+// The most work of a fit, some seconds. One unit is the time of one observation; the shape and the
+// times of a group are kGroupWork units.
 constexpr int64_t kMaxWork = 100'000'000;
 constexpr int64_t kGroupWork = 400;
-constexpr int64_t kMaxNs = 1'000'000'000;         // of a latency: see meshift/topology.h
+constexpr int64_t kMaxNs = 1'000'000'000;         // the largest latency: see meshift/topology.h
 constexpr int64_t kMaxBandwidth = 1'000'000'000;  // bytes per us
 constexpr int64_t kMaxLatencyPercent = 10'000;
 
-// A topology whose numbers can be set one by one.
+// A topology whose numbers can be set one at a time.
 struct Numbers {
   std::vector<TopologyLevel> levels;
   TopologyConstants constants;
@@ -50,12 +51,12 @@ struct Numbers {
   }
 };
 
-// One number that is fitted. Times are linear in it, or in its inverse.
+// A number to fit. Times are piecewise linear in the number, or in its inverse.
 struct Parameter {
   int64_t* value;  // in a Numbers
   bool inverse;
   bool of_protocol;
-  double keep;  // what it costs to move it
+  double keep;  // the weight of the structure's value
   int64_t least;
   int64_t most;
 
@@ -69,10 +70,11 @@ struct Parameter {
   }
 };
 
-// Those of `numbers` that may be fitted. A number that is 0 stands for none.
+// The numbers to fit. A bandwidth, entry or start that is 0 is left out: the machine does not have
+// it.
 std::vector<Parameter> ParametersOf(Numbers* numbers) {
   std::vector<Parameter> parameters;
-  // Without protocols the structure is no machine's, but says only which ranks share a domain.
+  // A structure without protocols gives only the domains; its numbers have no weight.
   const double keep = numbers->protocols.empty() ? 0 : 1;
   const auto latency = [&](int64_t* value) {
     parameters.push_back({value, false, false, keep * kKeepLatencies, 0, kMaxNs});
@@ -94,8 +96,8 @@ std::vector<Parameter> ParametersOf(Numbers* numbers) {
     bandwidth(&level.domain_bandwidth_bytes_per_us);
     bandwidth(&level.in_switch_bandwidth_bytes_per_us);
   }
-  // Of protocols, percents are between each other: the first one's latencies and the last one's
-  // links are the measure.
+  // The percents of protocols are relative. The first protocol's latencies and the last one's
+  // bandwidths are 100, and fixed.
   const size_t count = numbers->protocols.size();
   for (size_t i = 0; i < count; ++i) {
     TopologyProtocol& protocol = numbers->protocols[i];
@@ -142,7 +144,7 @@ CollectiveTime TimeOf(const Observation& observation, const GroupTimes* times,
   return time;
 }
 
-// What a model says of all observations. Those of the same groups share their shape.
+// The times of all observations under a topology. Observations of equal groups share a group shape.
 class Observations {
  public:
   explicit Observations(absl::Span<const Observation> all) {
@@ -164,7 +166,7 @@ class Observations {
     }
   }
 
-  // Of one call of Times.
+  // The work of one call of Times().
   int64_t Work() const { return static_cast<int64_t>(list_.size() + kGroupWork * groups_.size()); }
   double Measured(size_t i) const { return static_cast<double>(list_[i]->ns); }
   std::vector<double> Times(const Topology& topology) const {
@@ -182,7 +184,7 @@ class Observations {
     }
     return result;
   }
-  // What is to be least.
+  // The loss, without the weights of the structure.
   double Cost(const std::vector<double>& times) const {
     double cost = 0;
     for (size_t i = 0; i < times.size(); ++i) {
@@ -195,11 +197,11 @@ class Observations {
  private:
   static constexpr size_t kNone = SIZE_MAX;
   std::vector<const Observation*> list_;
-  std::vector<size_t> group_;  // of each: an index of groups_
+  std::vector<size_t> group_;  // by observation: index in groups_
   std::vector<const Observation*> groups_;
 };
 
-// A square matrix and a vector: the least of x H x / 2 + g x.
+// The quadratic function x H x / 2 + g x.
 struct Quadratic {
   size_t size;
   std::vector<double> h;
@@ -207,7 +209,8 @@ struct Quadratic {
 
   explicit Quadratic(size_t n) : size(n), h(n * n), g(n) {}
 
-  // Within these bounds, by one coordinate after the other; `damping` of its diagonal is added.
+  // Minimizes it within these bounds by coordinate descent. Adds `damping` times the diagonal to H
+  // (Levenberg-Marquardt).
   std::vector<double> Least(const std::vector<double>& low, const std::vector<double>& high,
                             double damping) const {
     constexpr int kSweeps = 2000;
@@ -237,7 +240,7 @@ class Fitter {
         parameters_(ParametersOf(&numbers_)),
         first_(Values()) {}
 
-  // From several starts; what costs least in the end.
+  // Descends from several starts; returns the best result.
   absl::StatusOr<Topology> Run() {
     std::vector<int64_t> best;
     double best_cost = 0;
@@ -255,7 +258,7 @@ class Fitter {
   }
 
  private:
-  // The first values of protocols, or of all else, times these.
+  // The structure's values, with those of protocols (or all others) multiplied by these factors.
   std::vector<int64_t> Scaled(bool protocols, double latency, double bandwidth) const {
     std::vector<int64_t> values = first_;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -266,8 +269,8 @@ class Fitter {
     }
     return values;
   }
-  // The structure's own values; some where protocols differ less; and, of those where all else is
-  // faster or slower by powers of 4, the ones that cost least.
+  // The structure's own values; some where protocols differ less; and the best of those where all
+  // other numbers are multiplied by powers of 4.
   absl::StatusOr<std::vector<std::vector<int64_t>>> Starts() {
     std::vector<std::vector<int64_t>> starts = {first_};
     const auto add = [&](std::vector<int64_t> values) {
@@ -292,7 +295,7 @@ class Fitter {
     add(std::move(nearest));
     return starts;
   }
-  // To where no step helps any more.
+  // Descends until no step helps.
   absl::Status Descend() {
     MESHIFT_RETURN_IF_ERROR(Evaluate());
     for (int round = 0; round < kMaxRounds && work_ < kMaxWork; ++round) {
@@ -317,7 +320,7 @@ class Fitter {
     cost_ = observations_.Cost(times_) + KeepCost();
     return absl::OkStatus();
   }
-  // How far a number has moved, as a logarithm.
+  // ln(value / structure's value).
   double Moved(size_t i) const {
     return std::log((static_cast<double>(*parameters_[i].value) + 1) /
                     (static_cast<double>(first_[i]) + 1));
@@ -337,7 +340,7 @@ class Fitter {
   void Set(const std::vector<int64_t>& values) {
     for (size_t i = 0; i < values.size(); ++i) *parameters_[i].value = values[i];
   }
-  // Keeps `values` where they cost less.
+  // Sets `values` if they cost less.
   absl::StatusOr<bool> Try(const std::vector<int64_t>& values) {
     const std::vector<int64_t> old = Values();
     if (values == old) return false;
@@ -354,7 +357,7 @@ class Fitter {
     return false;
   }
 
-  // How all times change with a number, in units of what it is now.
+  // The derivatives of all times by a parameter, times Unit(parameter).
   absl::StatusOr<std::vector<double>> Slope(const Parameter& parameter) {
     const int64_t old = *parameter.value;
     const double from = parameter.Get();
@@ -375,7 +378,7 @@ class Fitter {
     return parameter.inverse ? parameter.Get() : std::max(parameter.Get(), 1.0);
   }
 
-  // A step of Gauss and Newton, as long as it helps.
+  // One Gauss-Newton step, damped until the cost falls.
   absl::Status Step() {
     const size_t count = parameters_.size();
     std::vector<std::vector<double>> slopes;
@@ -426,8 +429,8 @@ class Fitter {
     return absl::OkStatus();
   }
 
-  // Other values of one number at a time: a step does not see what is beyond the next corner, where
-  // another algorithm or protocol becomes the quickest.
+  // Tries other values of one number at a time. A Gauss-Newton step cannot see beyond the point
+  // where another algorithm or protocol becomes the fastest.
   absl::Status TryEach() {
     constexpr double kFactors[] = {4, 2, 1.4, 1.15, 1.05, 1.015};
     for (const Parameter& parameter : parameters_) {
@@ -445,7 +448,7 @@ class Fitter {
     return absl::OkStatus();
   }
 
-  // Numbers that no time tells get back what the structure says.
+  // Gives numbers on which no time depends the structure's values again.
   absl::Status Restore() {
     MESHIFT_RETURN_IF_ERROR(Evaluate());
     for (size_t i = 0; i < first_.size(); ++i) {
@@ -459,8 +462,8 @@ class Fitter {
   const Observations observations_;
   Numbers numbers_;
   const std::vector<Parameter> parameters_;  // pointers into numbers_
-  const std::vector<int64_t> first_;         // of the structure
-  std::vector<double> times_;                // under numbers_
+  const std::vector<int64_t> first_;         // the structure's values
+  std::vector<double> times_;                // the model's times under numbers_
   double cost_ = 0;
   int64_t work_ = 0;
 };
@@ -485,7 +488,7 @@ FitError ErrorOf(std::vector<double> ratios) {
 
 absl::StatusOr<Topology> FitObservations(const Topology& structure,
                                          absl::Span<const Observation> observations) {
-  if (observations.empty()) return InvalidArgument("there are no times to fit");
+  if (observations.empty()) return InvalidArgument("the list of times to fit is empty");
   for (size_t i = 0; i < observations.size(); ++i) {
     if (observations[i].ns < 1) {
       return InvalidArgument("observation {} takes {} ns", i, observations[i].ns);

@@ -27,8 +27,8 @@ Observation Collective(What what, int64_t ranks, int64_t bytes) {
           .bytes = bytes};
 }
 
-// All collectives of all ranks, of tensors from `least` bytes up, a factor of 4 from one to the
-// next, as `truth` has them.
+// The times of all collectives over the first n ranks for each n of `ranks`, by `truth`, with
+// tensors from `least` bytes in steps of a factor of 4.
 std::vector<Observation> Times(const Topology& truth, const std::vector<int64_t>& ranks,
                                int64_t least) {
   std::vector<Observation> all;
@@ -45,7 +45,7 @@ std::vector<Observation> Times(const Topology& truth, const std::vector<int64_t>
   return all;
 }
 
-// The preset, with each number up to a third more or less.
+// The preset with each number multiplied by 0.75 to 1.33.
 Topology Perturbed(const Topology& preset, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto change = [&](int64_t* number) {
@@ -79,7 +79,7 @@ FitError Error(const std::vector<Observation>& times, const Topology& topology) 
   return ErrorOf(ratios);
 }
 
-// Protocols, trees, sums in switches: the times come out, those of sizes between as well.
+// With protocols, trees and sums in switches, the fitted times are right, also at sizes in between.
 TEST(Fit, FindsTimesOfMachinesWithProtocols) {
   for (const auto& [name, ranks] :
        std::vector<std::pair<std::string, std::vector<int64_t>>>{{"a100", {8}},
@@ -121,7 +121,7 @@ TEST(Fit, TheSameTimesGiveTheSameTopology) {
   EXPECT_EQ(*FitObservations(preset, times), *FitObservations(preset, times));
 }
 
-// 0 says that there is none, and what no time tells stays.
+// A number that is 0, or on which no time depends, is unchanged.
 TEST(Fit, KeepsWhatIsNotThereAndWhatNoTimeTells) {
   const Topology preset = *Topology::Parse("a100");
   const Topology found = *FitObservations(preset, Times(*Topology::Parse("h100"), {8}, 1024));
@@ -132,7 +132,7 @@ TEST(Fit, KeepsWhatIsNotThereAndWhatNoTimeTells) {
   EXPECT_EQ(found.protocols()[0].domain_percent, preset.protocols()[0].domain_percent);
 }
 
-// Also where what was measured lies far from the structure.
+// Also if the measured times are far from those of the structure.
 TEST(Fit, KeepsLevelsThatNoTimeTellsFarFromTheStructure) {
   for (const char* const name : {"h100", "flat"}) {
     const Topology far =
@@ -145,7 +145,7 @@ TEST(Fit, KeepsLevelsThatNoTimeTellsFarFromTheStructure) {
   }
 }
 
-// Whatever the times are, a topology comes out.
+// Any times give a valid topology.
 TEST(Fit, AnyTimesGiveATopology) {
   std::mt19937_64 random(7);
   for (const char* const name : {"flat", "h100", "gb200"}) {
@@ -170,7 +170,7 @@ TEST(Fit, ManyTimesAreThinnedOut) {
   EXPECT_LE(Error(times, *FitObservations(truth, times)).worst, 0.01);
 }
 
-// Each has a shape of its own; the work is limited.
+// Each group has its own shape; the work is limited.
 TEST(Fit, ManyGroupsAreFittedInSomeSeconds) {
   const Topology truth = Perturbed(*Topology::Parse("h100"), 1);
   std::vector<Observation> times;
@@ -190,7 +190,8 @@ TEST(Fit, ErrorsAreThoseOfTheRatios) {
 }
 
 TEST(Fit, BadInputIsNamed) {
-  EXPECT_EQ(Message(FitObservations(Topology::Flat(), {}).status()), "there are no times to fit");
+  EXPECT_EQ(Message(FitObservations(Topology::Flat(), {}).status()),
+            "the list of times to fit is empty");
   EXPECT_EQ(Message(FitObservations(Topology::Flat(), {Collective(What::kBlocks, 2, 8)}).status()),
             "observation 0 takes 0 ns");
 }

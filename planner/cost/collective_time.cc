@@ -8,7 +8,7 @@
 namespace meshift {
 namespace {
 
-// A topology without protocols starts all collectives alike, as one of no name would: -1.
+// A topology without protocols is treated as one with a single default protocol, of index -1.
 int FirstProtocol(const Topology& topology) { return topology.protocols().empty() ? -1 : 0; }
 int EndOfProtocols(const Topology& topology) {
   return static_cast<int>(topology.protocols().size());
@@ -18,7 +18,7 @@ const TopologyProtocol& ProtocolOf(const Topology& topology, int index) {
   return index < 0 ? kNone : topology.protocols()[index];
 }
 
-// Of messages, in a protocol that gets `percent` of the links.
+// The bandwidth of messages in a protocol that reaches `percent` of the links' bandwidth.
 int64_t DirectBandwidth(const TopologyLevel& level, int64_t percent) {
   const int64_t bandwidth =
       std::max<int64_t>(MulDivFloor(level.bandwidth_bytes_per_us, percent, 100), 1);
@@ -28,7 +28,7 @@ int64_t DirectBandwidth(const TopologyLevel& level, int64_t percent) {
 
 bool Uses(const GroupShape& shape, int level) { return level == 0 || shape.sharing[level - 1] > 0; }
 
-// Of the levels that the group uses.
+// The entry time of all levels that the group uses.
 int64_t EntryNs(const Topology& topology, const GroupShape& shape) {
   int64_t ns = 0;
   for (int level = 0; level < topology.NumLevels(); ++level) {
@@ -37,7 +37,7 @@ int64_t EntryNs(const Topology& topology, const GroupShape& shape) {
   return ns;
 }
 
-// A time without bytes.
+// The time of 0 bytes.
 CollectiveTime Start(const Topology& topology, Algorithm algorithm, int protocol,
                      int64_t latency_ns) {
   const TopologyProtocol& of = ProtocolOf(topology, protocol);
@@ -84,7 +84,7 @@ CollectiveTime MessageTimes::Of(absl::Span<const int64_t> bytes) const {
   return *least;
 }
 
-// Makes the lines of one protocol.
+// Makes the lines (time as a function of bytes) of one protocol.
 class GroupTimes::Maker {
  public:
   using Line = Lines::Line;
@@ -96,7 +96,7 @@ class GroupTimes::Maker {
         index_(protocol),
         protocol_(ProtocolOf(topology, protocol)) {}
 
-  // Calls fn(kind, line) for all that a library may do, protocol by protocol.
+  // Calls fn(kind, line) for each algorithm in each protocol.
   template <typename Fn>
   static void ForEach(const Topology& topology, const GroupShape& shape, const Fn& fn) {
     const int64_t entry_ns = EntryNs(topology, shape);
@@ -108,7 +108,7 @@ class GroupTimes::Maker {
       fn(Kind::kBlocks, blocks);
       fn(Kind::kAllReduce, maker.Ring(blocks));
       if (p >= 0) fn(Kind::kAllReduce, maker.Tree());
-      // Switches know the last protocol only.
+      // Only the last protocol can use in-switch reductions.
       if (p >= 0 && p + 1 == end && maker.IsInSwitch()) {
         fn(Kind::kAllReduce, maker.InSwitch());
       }
@@ -116,7 +116,7 @@ class GroupTimes::Maker {
   }
 
  private:
-  // Each member passes on all blocks but one.
+  // A ring: each member sends all blocks except one.
   Line Blocks() const {
     Line line = Begin(Algorithm::kRing, RingNs());
     ForEachLevel([&](int level) {
@@ -124,7 +124,7 @@ class GroupTimes::Maker {
     });
     return line;
   }
-  // A scatter and a gather, of an n-th each.
+  // A ring reduce_scatter and all_gather, of blocks of 1/n each.
   Line Ring(const Line& blocks) const {
     Line line = Begin(Algorithm::kRing, SaturatingMul(2, RingNs()));
     line.what.level = blocks.what.level;
@@ -132,7 +132,7 @@ class GroupTimes::Maker {
     line.over = SaturatingMul(blocks.over, shape_.size);
     return line;
   }
-  // Up a tree and down again, each half of the tensor along a tree of its own.
+  // A double binary tree: up and down, each half of the tensor along its own tree.
   Line Tree() const {
     Line line = Begin(Algorithm::kTree, 2 * shape_.latency_ns);
     ForEachLevel([&](int level) { WaitForTree(level, &line); });
@@ -150,7 +150,7 @@ class GroupTimes::Maker {
     });
     return line;
   }
-  // Levels whose switches form no sums are crossed as by trees.
+  // Whether some level can reduce in its switches. The other levels are then crossed as by trees.
   bool IsInSwitch() const {
     bool any = false;
     ForEachLevel([&](int level) { any |= IsInSwitch(level); });
@@ -158,7 +158,7 @@ class GroupTimes::Maker {
   }
   Line InSwitch() const {
     int64_t hops_ns = 2 * shape_.latency_ns;
-    if (IsInSwitch(0)) {  // which serve one member after the other
+    if (IsInSwitch(0)) {  // the switch serves one member after another
       const int64_t inside_ns = SaturatingMul(shape_.fanout[0] - 1, topology_.level(0).latency_ns);
       hops_ns = SaturatingAdd(inside_ns, 2 * shape_.beyond_ns);
     }
@@ -182,11 +182,11 @@ class GroupTimes::Maker {
         Start(topology_, algorithm, index_, SaturatingAdd(entry_ns_, hops_ns));
     return {.start = time.Ns(), .what = time};
   }
-  // Without protocols hops are those of a tree.
+  // Without protocols a ring counts with the hops of a tree.
   int64_t RingNs() const { return index_ < 0 ? shape_.latency_ns : shape_.ring_ns; }
-  // Of the links by which a group enters, or leaves, a domain of the level below.
+  // The bandwidth of the links by which a group enters or leaves a domain of the level below.
   int64_t Across(int level, int64_t bandwidth) const {
-    // Members that share a domain share the crossing: each brings a link.
+    // Each member in the domain adds a link.
     if (level > 0) bandwidth = SaturatingMul(bandwidth, shape_.sharing[level - 1]);
     bandwidth = MulDivFloor(bandwidth, protocol_.bandwidth_percent, 100);
     const int64_t most = topology_.level(level).domain_bandwidth_bytes_per_us;
@@ -195,7 +195,7 @@ class GroupTimes::Maker {
     }
     return std::max<int64_t>(bandwidth, 1);
   }
-  // Makes the line wait for a level's links where they are the slowest yet.
+  // Takes a level's links for the line's slope if they are the slowest so far.
   static void Wait(int level, int64_t times, int64_t bandwidth, Line* line) {
     const __int128 ours = static_cast<__int128>(times) * line->over;
     if (ours <= static_cast<__int128>(line->times) * bandwidth) return;
@@ -203,7 +203,7 @@ class GroupTimes::Maker {
     line->over = bandwidth;
     line->what.level = static_cast<int8_t>(level);
   }
-  // A member between two others sends all of the tensor twice, one of two sends it once.
+  // An inner member of the tree sends the whole tensor twice; in a tree of two, each sends it once.
   void WaitForTree(int level, Line* line) const {
     const int64_t times = std::min<int64_t>(2, shape_.fanout[level] - 1);
     Wait(level, 1000 * times, Across(level, topology_.level(level).bandwidth_bytes_per_us), line);

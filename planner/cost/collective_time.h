@@ -1,16 +1,16 @@
-// How long a collective takes on one group: the least over what a library may take.
+// The time of a collective on one group: the minimum over the algorithms and protocols of a
+// library.
 //
 //   const GroupTimes times(topology, ShapeOf(topology, 16, groups));
 //   const CollectiveTime time = times.AllReduce(int64_t{64} << 20);
 //   time.Ns();
-//   time.algorithm;                          // kInSwitch
-//   topology.protocols()[time.protocol].name;         // "Simple"
+//   time.algorithm;                             // kInSwitch
+//   topology.protocols()[time.protocol].name;   // "Simple"
 //
 // Each algorithm (ring, tree, in-switch, direct messages) in each protocol of the topology takes a
-// start, the latency of its hops, and its bytes over the bandwidth of the links that they wait for.
-// So the least is a concave function of the bytes, linear in pieces, that only grows. The formulas
-// stand in docs/cost_model.md. All times are in ns, bandwidths in bytes per us, and nothing
-// overflows.
+// start time, the latency of its hops, and its bytes over the bandwidth of its slowest links. So
+// the minimum is a concave, piecewise linear, increasing function of the bytes. docs/cost_model.md
+// has the formulas. Times are in ns, bandwidths in bytes per us; arithmetic saturates.
 #ifndef MESHIFT_PLANNER_COST_COLLECTIVE_TIME_H_
 #define MESHIFT_PLANNER_COST_COLLECTIVE_TIME_H_
 
@@ -33,27 +33,28 @@ struct CollectiveTime {
   int64_t hops_ns = 0;
   int64_t links_ns = 0;
   Algorithm algorithm = Algorithm::kRing;
-  int8_t protocol = -1;  // of Topology::protocols(); -1: it has none
-  int8_t level = 0;      // of the links that bytes wait for
-  // Where these are between domains: the fewest members of a group that share a domain of the level
-  // below, each with a link of its own. Else 0.
+  int8_t protocol = -1;  // index in Topology::protocols(); -1: the topology has none
+  int8_t level = 0;      // of the slowest links
+  // If these are between domains: the fewest members of a group that share a domain of the level
+  // below, each with a link of its own. Otherwise 0.
   int64_t sharing = 0;
 
   int64_t Ns() const { return SaturatingAdd(SaturatingAdd(start_ns, hops_ns), links_ns); }
 };
 
-// Messages of ranks to whom it may be, as hops of a tree of `latency_ns` reach them.
+// The time of messages between arbitrary ranks.
 class MessageTimes {
  public:
+  // `latency_ns`: hops, as those of a tree that reaches all receivers (TreeNs()).
   MessageTimes(const Topology& topology, int64_t latency_ns);
 
-  // Where the worst rank sends or receives bytes[i] over level i. What each message takes is left
-  // out.
+  // The worst rank sends or receives bytes[i] over level i. Without the time per message
+  // (message_latency_ns).
   CollectiveTime Of(absl::Span<const int64_t> bytes) const;
 
  private:
   struct Line {
-    CollectiveTime time;                        // of no bytes
+    CollectiveTime time;                        // for 0 bytes
     absl::InlinedVector<int64_t, 2> bandwidth;  // by level
   };
   absl::InlinedVector<Line, 3> lines_;  // by protocol
@@ -67,25 +68,26 @@ class GroupTimes {
   GroupTimes(const Topology& topology, const GroupShape& shape);
 
   const GroupShape& shape() const { return shape_; }
-  // Of a tensor of so many bytes.
+  // An all_reduce of a tensor of `bytes`.
   CollectiveTime AllReduce(int64_t bytes) const { return Least(all_reduce_, bytes); }
-  // A gather or scatter in which a member sends so many bytes: all blocks but its own.
+  // An all_gather or reduce_scatter. `bytes`: that a member sends, all blocks except its own.
   CollectiveTime Blocks(int64_t bytes) const { return Least(blocks_, bytes); }
-  // So many bytes in so many messages to other members, whose shares across the levels are the
-  // worst that the group allows; fewer messages take no less. What each message takes is left out.
+  // The worst rank sends or receives `bytes` in `messages` messages to other members, as many of
+  // them across each level as the group allows. Fewer messages never take less time. Without the
+  // time per message.
   CollectiveTime Direct(int64_t bytes, int64_t messages) const;
   enum class Kind : uint8_t { kAllReduce, kBlocks, kToAll };
-  // All that a library may do, each algorithm in each protocol, also where it is never the least.
-  // Bytes are as above, those of kToAll as Direct() to all other members takes them.
+  // The time of each algorithm in each protocol, even if it is never the minimum. `bytes` as above;
+  // for kToAll as in Direct() with messages to all other members.
   static std::vector<CollectiveTime> Variants(const Topology& topology, const GroupShape& shape,
                                               Kind kind, int64_t bytes);
-  // What any of them takes at least, and of that the hops.
+  // The least start with hops of any collective of the group; the least hops.
   int64_t LeastStartNs() const { return least_start_ns_; }
   int64_t LeastLatencyNs() const { return least_latency_ns_; }
 
  private:
-  using Lines = Envelope<CollectiveTime>;  // of no bytes; x: bytes, times: 1000, over: bandwidth
-  class Maker;                             // of the lines
+  using Lines = Envelope<CollectiveTime>;  // times for 0 bytes; x: bytes, over: bandwidth
+  class Maker;                             // makes the lines
 
   CollectiveTime Least(const Lines& lines, int64_t bytes) const;
   static CollectiveTime At(const GroupShape& shape, const Lines::Line& line, int64_t bytes);
@@ -94,7 +96,7 @@ class GroupTimes {
   GroupShape shape_;
   Lines all_reduce_;
   Lines blocks_;
-  Lines to_all_;  // of messages to all other members, which are many a step's
+  Lines to_all_;  // messages to all other members, a frequent case of Direct()
   MessageTimes direct_;
   int64_t least_start_ns_ = INT64_MAX;
   int64_t least_latency_ns_ = INT64_MAX;

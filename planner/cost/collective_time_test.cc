@@ -44,18 +44,18 @@ TEST(CollectiveTimeTest, IsTheLeastOfTheFormulas) {
   EXPECT_EQ(large.hops_ns, 5 * 34'000);
   EXPECT_EQ(large.level, 0);
   EXPECT_EQ(large.links_ns, (1024 * kMiB * 1000 + 366'999) / 367'000);
-  // Four in each node have but four NICs.
+  // Four members in each node have only four NICs.
   const CollectiveTime four = TimesOf(h100, Range(8, 2)).Blocks(1024 * kMiB);
   EXPECT_EQ(four.level, 1);
   EXPECT_EQ(four.sharing, 4);
   EXPECT_EQ(four.links_ns, (1024 * kMiB * 1000 + 191'999) / 192'000);
-  // Sums formed in NVSwitch, and one exchange between the nodes over 8 NICs.
+  // Sums are formed in NVSwitch, with one exchange between the nodes over 8 NICs.
   const CollectiveTime sum = times.AllReduce(1024 * kMiB);
   EXPECT_EQ(sum.algorithm, Algorithm::kInSwitch);
   EXPECT_EQ(sum.hops_ns, 5 * (7 * 1'000 + 2 * 5'000 + 15'000));
   EXPECT_EQ(sum.level, 0);
   EXPECT_EQ(sum.links_ns, (1024 * kMiB * 1000 + 262'999) / 263'000);
-  // A small one goes along a tree: 3 hops inside and 1 beyond, there and back.
+  // A small all_reduce takes a tree: 3 hops inside and 1 between nodes, up and down.
   const CollectiveTime tree = times.AllReduce(0);
   EXPECT_EQ(tree.algorithm, Algorithm::kTree);
   EXPECT_EQ(tree.hops_ns, 2 * (3 * 1'000 + 5'000) + 15'000);
@@ -73,7 +73,7 @@ TEST(CollectiveTimeTest, SwitchesWantTheirMembers) {
   EXPECT_EQ(TimesOf(h100, Range(5)).AllReduce(1024 * kMiB).algorithm, Algorithm::kInSwitch);
   // One of nine ranks is alone in its node.
   EXPECT_NE(TimesOf(h100, Range(9)).AllReduce(1024 * kMiB).algorithm, Algorithm::kInSwitch);
-  // A network that forms sums, of ranks that are alone in their nodes.
+  // A network with in-switch reductions, for ranks that are alone in their nodes.
   const Topology sharp = *Topology::Create(
       {{.name = "node", .domain_size = 8, .bandwidth_bytes_per_us = 300'000, .latency_ns = 1'000},
        {.name = "net",
@@ -147,7 +147,7 @@ TEST(CollectiveTimeTest, GrowsWithBytesAndBends) {
             return t.Direct(bytes, t.shape().size - 1).Ns();
           }}) {
       EXPECT_LE(ns(times, a), ns(times, a + b));
-      // Concave: what comes on top costs no more than it does at the beginning.
+      // Concave: further bytes cost at most as much as the first ones.
       EXPECT_LE(ns(times, a + b) + ns(times, 0), ns(times, a) + ns(times, b) + 2);
       EXPECT_GE(ns(times, 0), times.LeastStartNs());
     }
@@ -188,7 +188,7 @@ TEST(CollectiveTimeTest, AnAllReduceIsNoDearerThanItsParts) {
   }
 }
 
-// Starts never fall where a group has more members.
+// A group of more members never has a smaller start time.
 TEST(CollectiveTimeTest, MoreMembersStartNoSooner) {
   RandomGroups random(3);
   for (int i = 0; i < 2000; ++i) {
@@ -232,7 +232,7 @@ TEST(CollectiveTimeTest, WithoutProtocolsThereIsOneWay) {
   }
 }
 
-// Nothing overflows at the ends of what may be given.
+// Nothing overflows at the limits of the allowed values.
 TEST(CollectiveTimeTest, LargeNumbersSaturate) {
   const Topology slow = *Topology::Create(
       {{.name = "all",

@@ -12,11 +12,11 @@
 namespace meshift {
 namespace {
 
-// Work of a step that is priced, besides lists of ranks and pieces.
+// Work of pricing a step, without lists of ranks and pieces.
 constexpr int64_t kPriceWork = 256;
-// Of a rank whose place in its group or its box is looked up.
+// Work of looking up a rank's index in its group, or its box.
 constexpr int64_t kRankWork = 8;
-// A mesh of more ranks in another order than row-major has too many groups to list for a bound.
+// A mesh of more ranks, not in row-major order, has too many groups to list them for a bound.
 constexpr int64_t kManyRanks = 256;
 
 CostOptions OptionsOf(const Step& step) {
@@ -36,7 +36,7 @@ int64_t TimeParts::Sum() const {
 void Traffic::TakePacks(const Topology& topology) {
   if (send_packs) send_pack_bytes = bytes_sent;
   if (receive_packs) receive_pack_bytes = bytes_received;
-  // What stays is copied along with what is packed.
+  // Kept bytes are copied together with the packed ones.
   if (send_packs || bytes_kept > 0) {
     TakeCopy(CopyNs(topology, SaturatingAdd(send_pack_bytes, bytes_kept)));
   }
@@ -52,9 +52,9 @@ CostModel::CostModel(const Problem& problem, const Topology& topology, const Cos
   SetBounds();
 }
 
-// All bytes that a rank is sent come over a link of the innermost level, or are bounded as if they
-// did. An all-reduce by a tree uses links of all levels at once. One in switches brings a rank the
-// sum of all contributions, which any other way takes up to twice the bytes.
+// All bytes that a rank receives come over a link of the innermost level, or are bounded as if they
+// did. A tree all_reduce uses the links of all levels at once. An in-switch all_reduce brings a
+// rank the sum of all contributions, for which other algorithms need up to twice the bytes.
 void CostModel::SetBounds() {
   for (const TopologyProtocol& protocol : topology_.protocols()) {
     least_latency_percent_ = std::min(least_latency_percent_, protocol.latency_percent);
@@ -82,7 +82,7 @@ void CostModel::SetBounds() {
 int64_t CostModel::MaxBytes(int64_t ns) const {
   int64_t most = -1;
   for (size_t i = 0; i < starts_.size() && starts_[i].start <= ns; ++i) {
-    // What is rounded down may take a ns more.
+    // The inverse function rounds down, so `ns` may stand for one ns more.
     const int64_t left_ns = SaturatingAdd(ns - starts_[i].start, 1);
     const int64_t links_ns = MulDivFloor(left_ns, starts_[i].over, starts_[i].times) + 1;
     most = std::max(most, SaturatingAdd(MulDivFloor(links_ns, best_bandwidth_, 1000), 1));
@@ -108,7 +108,7 @@ const GroupTimes& CostModel::TimesAnew(DimMask dims) const {
 
 RankGroups CostModel::GroupsOver(DimMask dims) const {
   RankGroups groups{.size = GroupSize(dims)};
-  if (topology_.NumLevels() == 1) return groups;  // all lie alike
+  if (topology_.NumLevels() == 1) return groups;  // the ranks do not matter
   if (!problem_.mesh().IsRowMajor()) {
     if (problem_.Charge(kRankWork, problem_.mesh().NumRanks())) groups.ranks = RanksOver(dims);
     return groups;
@@ -145,8 +145,8 @@ int64_t CostModel::LeastHopNs(int level) const {
   return MulDivFloor(meshift::LeastHopNs(topology_, level), least_latency_percent_, 100);
 }
 
-// Of a member's bytes to n - 1 others at least (n - s) / (n - 1) are charged to the level, where s
-// is the fewest members that a domain holds (GroupTimes::Direct).
+// GroupTimes::Direct charges at least (n - s) / (n - 1) of a member's bytes to n - 1 others to the
+// level, where s is the fewest members in one domain.
 int64_t CostModel::BestBandwidth(int level) const {
   const TopologyLevel& links = topology_.level(level);
   int64_t direct = links.bandwidth_bytes_per_us;
@@ -157,7 +157,7 @@ int64_t CostModel::BestBandwidth(int level) const {
   }
   const int64_t ranks = problem_.mesh().NumRanks();
   if (options_.reduce_block > 0 || (!problem_.mesh().IsRowMajor() && ranks > kManyRanks)) {
-    // That part is least for a group that fills two domains.
+    // That fraction is least for a group that fills two domains.
     const int64_t domain = std::min(topology_.level(level - 1).domain_size, ranks);
     return std::max(best, MulDivCeil(direct, 2 * domain - 1, domain));
   }
@@ -250,9 +250,9 @@ TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& 
     const Crossing crossing = Crossing::Of(before, step.after, topology);
     return MeasureCrossing(crossing, before, step.after, topology).time;
   }
-  // The step by itself: from what is before it to what is behind.
+  // A problem whose source and target are those of the step.
   const absl::StatusOr<Problem> problem = Problem::Create(before, step.after, before.dtype());
-  if (!problem.ok()) {  // no step of a right plan; still, parts add up
+  if (!problem.ok()) {  // not a step of a valid plan; even then the parts add up
     parts.links_ns = step.est_ns;
     return parts;
   }

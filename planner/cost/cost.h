@@ -1,17 +1,17 @@
-// What a transition costs: the bytes it moves, the workspace it needs, and its estimated time.
+// The cost model: the bytes that a step moves, the workspace that it needs, and its estimated time.
 //
 //   CostModel model(problem, topology);
 //   Traffic traffic = model.Measure(StepOp::kAllGather, before, after);
 //   traffic.bytes_sent;                  // of the worst rank
 //   traffic.est_ns;
 //
-// Time is the least over what the library may do (planner/cost/collective_time.h), and copies. What
-// is counted, and how packing and padding are decided, is stated in docs/plan_format.md;
-// docs/cost_model.md has the formulas. The model prices the program that runs.
+// A step's time is that of its collective (the fastest algorithm and protocol, collective_time.h)
+// and of its local copies. docs/plan_format.md defines the counts, and when messages are packed or
+// blocks padded. docs/cost_model.md has the formulas. The model prices the program that runs.
 //
-// cost.cc has groups, and Measure(), which asks the others: cost_blocks.cc for gathers, scatters
-// and reductions in order; cost_messages.cc for messages (planner/cost/messages.h); cost_stages.cc
-// for reductions in blocks; cost_memory.cc for workspace.
+// cost.cc has Measure() and the groups. Measure() calls cost_blocks.cc for gathers, scatters and
+// ordered reductions; cost_messages.cc for steps made of messages (messages.h); cost_stages.cc for
+// reductions in blocks. cost_memory.cc has the workspace.
 #ifndef MESHIFT_PLANNER_COST_COST_H_
 #define MESHIFT_PLANNER_COST_COST_H_
 
@@ -35,17 +35,17 @@ struct Traffic {
   int64_t bytes_sent = 0;       // worst rank
   int64_t bytes_received = 0;   // worst rank
   int64_t messages = 0;         // sent or received, worst rank
-  int64_t bytes_kept = 0;       // of what messages could carry: what stays, worst rank
-  bool send_packs = false;      // of messages: not all are runs of what is sent, of what is
-  bool receive_packs = false;   // received into
-  int64_t send_pack_bytes = 0;  // workspace for what is sent, and for what is received
+  int64_t bytes_kept = 0;       // that a rank copies to itself instead of sending, worst rank
+  bool send_packs = false;      // some message is not contiguous in the sent buffer
+  bool receive_packs = false;   // some message is not contiguous in the received buffer
+  int64_t send_pack_bytes = 0;  // workspace for packing, for unpacking
   int64_t receive_pack_bytes = 0;
   std::optional<StepSizes> sizes;  // null for local steps
-  int64_t reduce_stages = 1;       // 2: of a reduction in blocks, by Step::reduce_stages
+  int64_t reduce_stages = 1;       // Step::reduce_stages; 2: a reduction in blocks
   TimeParts time;
   int64_t est_ns = 0;  // time.Sum()
 
-  // Adds to both.
+  // Each adds to `time` and `est_ns`.
   void Take(const CollectiveTime& collective) {
     Add(&time.starts_ns, collective.start_ns);
     Add(&time.hops_ns, collective.hops_ns);
@@ -59,7 +59,7 @@ struct Traffic {
   }
   void TakeMessages(int64_t ns) { Add(&time.messages_ns, ns); }
   void TakeCopy(int64_t ns) { Add(&time.copies_ns, ns); }
-  // What messages are packed from and into, by `send_packs` and `receive_packs`.
+  // Adds workspace and copies of packing, by `send_packs`, `receive_packs` and the bytes.
   void TakePacks(const Topology& topology);
 
  private:
@@ -70,50 +70,51 @@ struct Traffic {
 };
 
 struct CostOptions {
-  // The sizes of gathers and scatters over ragged cuts, kPadded or kExact; none: whichever is
-  // cheaper.
+  // The sizes of gathers and scatters over ragged cuts: kPadded or kExact. Default: the cheaper
+  // one.
   std::optional<StepSizes> ragged = std::nullopt;
-  // Reductions are in ascending order of coordinates, and in blocks, if that is not 0.
+  // Reductions are in ascending order of coordinates.
   bool ordered = false;
+  // Ordered reductions are in blocks of that many contributions. 0: no blocks.
   int64_t reduce_block = 0;
-  // Of the workspace that a step may need: of several ways to do it, the cheapest that keeps to
-  // this, else the one that needs least. None: the cheapest.
+  // The workspace that a step may need, in bytes. If there are several ways to do a step, the model
+  // takes the cheapest within the limit, or else the one that needs least. Default: no limit.
   std::optional<int64_t> max_workspace = std::nullopt;
-  // As in TensorMemory (planner/plan/memory_limit.h): of a step from source to target itself, and
-  // of the pieces of steps behind the first.
+  // TensorMemory::copied and ::scratch (planner/plan/memory_limit.h): the workspace of a plan of
+  // one step in one buffer; and the bytes of a consumed source, which pieces of later steps may
+  // use.
   int64_t copied_bytes = 0;
   int64_t scratch_bytes = 0;
-  // The sets of mesh dims that collectives may be over. None: all.
+  // The sets of mesh dims that collectives may use. Default: all.
   std::optional<DimSets> groups = std::nullopt;
-  // Whether the problem's source (target) is the caller's tensor. Else, as beside a step from one
-  // mesh to another, it is a value that lies in the workspace.
+  // Whether the problem's source (target) is the caller's tensor. If not (at a crossing to another
+  // mesh), it is a value in the workspace.
   bool from_source = true;
   bool to_target = true;
 };
 
-// Time of a local copy.
+// The time of a local copy.
 inline int64_t CopyNs(const Topology& topology, int64_t bytes) {
   const TopologyConstants& c = topology.constants();
   return SaturatingAdd(c.copy_latency_ns, MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us));
 }
 
-// The least latency of a hop over `level` or one beyond.
+// The least latency of a hop over `level` or a higher level.
 int64_t LeastHopNs(const Topology& topology, int level);
 
-// Keeps a reference to `problem`. Its const methods remember what they found, so a model is for one
-// thread at a time; a copy has what was remembered.
+// Keeps a reference to `problem`. Const methods cache their results, so a model is for one thread
+// at a time. Copies include the cache.
 class CostModel {
  public:
   CostModel(const Problem& problem, const Topology& topology, const CostOptions& options = {});
 
-  // REQUIRES: `op` leads from `before` to `after` (ForEachTransition, or an exchange).
+  // REQUIRES: `op` leads from `before` to `after` (planner/search/successors.h).
   Traffic Measure(StepOp op, const State& before, const State& after) const;
 
-  // What a value takes of the workspace, on the worst rank: nothing where it is the caller's
-  // tensor.
+  // Workspace bytes of a value on the worst rank; 0 for the caller's tensors.
   int64_t HeldBytes(const State& state) const;
-  // What a step that is measured so needs there (docs/plan_format.md, "Memory"), and whether
-  // CostOptions::max_workspace allows that.
+  // Workspace bytes of a step with this traffic (docs/plan_format.md, "Memory"); and whether
+  // CostOptions::max_workspace allows them.
   int64_t WorkspaceBytes(StepOp op, const State& before, const State& after,
                          const Traffic& traffic) const;
   bool Fits(StepOp op, const State& before, const State& after, const Traffic& traffic) const {
@@ -128,9 +129,10 @@ class CostModel {
   // CostOptions::groups.
   const std::optional<DimSets>& groups() const { return options_.groups; }
   std::optional<int64_t> max_workspace() const { return options_.max_workspace; }
-  // No less than this, in a fraction of the time that it takes to measure the step.
+  // A lower bound of WorkspaceBytes(), much faster than Measure().
   int64_t LeastWorkspaceBytes(StepOp op, const State& before, const State& after) const;
-  // Whether the limit has room for that, and for any other value beside one.
+  // Whether max_workspace has room for LeastWorkspaceBytes(); and for any other value beside
+  // `state`.
   bool HasRoom(StepOp op, const State& before, const State& after) const {
     return !options_.max_workspace ||
            LeastWorkspaceBytes(op, before, after) <= *options_.max_workspace;
@@ -139,41 +141,42 @@ class CostModel {
     return !options_.max_workspace ||
            SaturatingAdd(HeldBytes(state), LeastHeldBytes()) <= *options_.max_workspace;
   }
-  // No value on the way takes less.
+  // A lower bound of HeldBytes() of any intermediate value.
   int64_t LeastHeldBytes() const;
-  // The same model under another limit, or none; with other groups allowed.
+  // The same model with another CostOptions::max_workspace; with other groups.
   CostModel WithMaxWorkspace(std::optional<int64_t> max_workspace) const;
   CostModel WithGroups(const DimSets& groups) const;
 
-  // Whether an all_gather over a ragged cut leads from `before` to `after`, and its sizes were
-  // chosen: then no exchange should.
+  // Whether an all_gather over a ragged cut leads from `before` to `after`, and CostOptions::ragged
+  // chooses its sizes. If so, an exchange should not replace it.
   bool IsChosenGather(const State& before, const State& after) const;
 
   bool ordered() const { return options_.ordered; }
 
-  // Bounds on the time of a collective that brings some rank so many bytes that it lacks, but for
-  // what its hops take; MaxBytes() is the most that such a collective may bring it in `ns` (-1: not
-  // even none). Concave, and it grows: of bytes in several collectives no less than of all in one,
-  // and LeastCollectiveNs(0) for each other.
+  // A lower bound of the time, without hops, of a collective that brings some rank `bytes` that it
+  // does not hold. It is concave and increasing: several collectives take at least as long as one
+  // for all bytes and LeastCollectiveNs(0) for each other one.
   int64_t LeastCollectiveNs(int64_t bytes = 0) const { return LeastNs(TransferNs(bytes)); }
-  // Likewise, of contributions that a reduction adds up, or a result of theirs.
+  // The same for a reduction that brings some rank `bytes` of contributions or results.
   int64_t LeastReductionNs(int64_t bytes) const {
     return LeastNs(MulDivFloor(bytes, 1000, reduction_bandwidth_));
   }
-  // Of what takes so long on links at full speed.
+  // The same for bytes that take `links_ns` on links at full speed.
   int64_t LeastNs(int64_t links_ns) const {
     const auto& line = starts_.At(links_ns);
     return SaturatingAdd(line.start, MulDivFloor(links_ns, line.times, line.over));
   }
+  // The inverse: the most bytes that a collective may bring a rank in `ns`. -1: `ns` is less than
+  // the start of any collective.
   int64_t MaxBytes(int64_t ns) const;
-  // Of a hop over `level` or one beyond, in the protocol in which it takes least.
+  // The latency of a hop over `level` or a higher level, in the protocol with the least latency.
   int64_t LeastHopNs(int level = 0) const;
-  // In any step on this mesh, k ranks of a domain below `level` (level 0: one rank) together send
-  // other ranks at most k times this many bytes per us, and receive at most that.
+  // In any step on this mesh, k ranks in one domain of the level below `level` (level 0: one rank)
+  // together send at most k times this many bytes per us to other ranks, and receive at most that.
   int64_t BestBandwidth(int level) const;
-  // Of bytes of a worst rank, at full speed.
+  // The time in which a rank sends or receives `bytes` at full speed.
   int64_t TransferNs(int64_t bytes) const { return MulDivFloor(bytes, 1000, best_bandwidth_); }
-  // How long collectives over `dims` take.
+  // The times of collectives over `dims`.
   const GroupTimes& Times(DimMask dims) const {
     const std::optional<GroupTimes>& times = times_[dims];
     return times ? *times : TimesAnew(dims);
@@ -181,28 +184,29 @@ class CostModel {
   int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
   int64_t CopyNs(int64_t bytes) const { return meshift::CopyNs(topology_, bytes); }
   const Topology& topology() const { return topology_; }
-  // How the groups over `dims` lie on it.
+  // The shape of the groups over `dims` on the topology.
   const GroupShape& Shape(DimMask dims) const { return Times(dims).shape(); }
-  // Members of the group over `dims`, and how many such groups there are.
+  // Members of a group over `dims`; the number of such groups.
   int64_t GroupSize(DimMask dims) const;
   int64_t NumGroups(DimMask dims) const;
 
  private:
-  // Blocks of consecutive coordinates, and those of one place in each block.
+  // The groups of a reduction in blocks: inside the blocks of consecutive coordinates, and across
+  // blocks between members of equal index in their block.
   struct Stages {
     GroupTimes inside;
     GroupTimes across;
   };
   const GroupTimes& TimesAnew(DimMask dims) const;
   void SetBounds();
-  // Of the stages of a reduction in blocks over `dims`; null where a block is all or one of its
-  // contributions, or blocks do not divide them.
+  // The stages of a reduction in blocks over `dims`. Null if a block would be all contributions or
+  // only one, or if the block size does not divide their number.
   const std::optional<Stages>& StagesOf(DimMask dims) const;
   RankGroups GroupsOver(DimMask dims) const;
   std::vector<std::vector<int64_t>> RanksOver(DimMask dims) const;  // of each group
   GroupTimes MakeTimes(const RankGroups& groups) const;
   std::optional<Stages> MakeStages(DimMask dims) const;
-  // An all_gather (or reduce_scatter) from `cut` to `parent` (or back) over `dims`.
+  // An all_gather from `cut` to `parent` over `dims`, or a reduce_scatter back.
   Traffic MeasureBlocks(bool gather, const State& parent, const State& cut, DimMask dims) const;
   void MeasureOrdered(StepOp op, const State& before, const State& after, const GroupTimes& times,
                       Traffic* traffic) const;
@@ -211,14 +215,14 @@ class CostModel {
   // `even`: IsEven() of these cuts.
   void MeasureMessages(StepOp op, const CutLists& before, const CutLists& after, bool even,
                        int64_t item_bytes, Traffic* traffic) const;
-  // What so many messages take, and the most bytes that a rank sends or receives in them.
+  // Adds the time of `messages` messages, in which the worst rank sends or receives `bytes`.
   void TakeMessages(const GroupTimes& times, int64_t bytes, int64_t messages,
                     Traffic* traffic) const {
     traffic->Take(times.Direct(bytes, messages));
     traffic->TakeMessages(MessageNs() * messages);
   }
-  // Along a tensor dim, between two lists of cuts: how long a message can be, and whether some
-  // message is shorter than what it is part of, before or after.
+  // Messages along a tensor dim, between two lists of cuts: the longest, and whether some message
+  // is shorter than its piece before, than its piece after.
   struct MovedLengths {
     int64_t longest = 0;
     bool splits_before = false;
@@ -226,29 +230,31 @@ class CostModel {
   };
   const MovedLengths& LengthsOf(int k, const CutLists::List& before,
                                 const CutLists::List& after) const;
-  // Which of two ways to do a step, `plain` where they cost the same.
+  // The better of two ways to do a step; `plain` if they cost the same.
   const Traffic& Choose(StepOp op, const State& before, const State& after, const Traffic& plain,
                         const Traffic& other) const;
-  // What a step needs whose pieces are so long.
+  // Workspace bytes of a step that packs `send` and unpacks `receive` bytes.
   int64_t WorkspaceBytes(StepOp op, const State& before, const State& after, int64_t send,
                          int64_t receive) const;
 
   const Problem& problem_;
   const Topology topology_;
   const CostOptions options_;
-  // Of a collective in each protocol, by what links take at full speed.
+  // The time of a collective without hops, by the time of its bytes on links at full speed: a line
+  // for each protocol.
   struct Nothing {};
   Envelope<Nothing> starts_;
   int64_t least_latency_percent_ = 100;
   int64_t best_bandwidth_ = 1;
   int64_t reduction_bandwidth_ = 1;
+  // Caches.
   mutable std::vector<std::optional<GroupTimes>> times_;  // by mask
   mutable std::vector<std::optional<std::optional<Stages>>> stages_;
   mutable absl::flat_hash_map<uint64_t, MovedLengths> lengths_;  // by tensor dim and lists
 };
 
-// Of a step that leads from `before` on, as plans for `topology` price it; onto another mesh too.
-// They add up to the step's `est_ns`. REQUIRES: a step of a plan that is right.
+// The parts of the time of a step out of `before`, as plans for `topology` price it; also of a
+// crossing to another mesh. They add up to the step's `est_ns`. REQUIRES: a step of a valid plan.
 TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& topology);
 
 }  // namespace meshift

@@ -1,4 +1,5 @@
-// Collectives whose members have a block each: gathers, scatters, and reductions in order.
+// Prices collectives in which each member has one block: all_gather, reduce_scatter, and ordered
+// reductions.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -13,10 +14,10 @@ namespace meshift {
 
 namespace {
 
-// Work of a rank whose place in its group or its box is looked up.
+// Work of looking up a rank's index in its group, or its box.
 constexpr int64_t kRankWork = 8;
 
-// Whether the box that `cuts` leave at a coordinate of the mesh is empty.
+// Whether the box of `cuts` at a coordinate of the mesh is empty.
 bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     Interval piece{0, problem.extent(k)};
@@ -29,7 +30,7 @@ bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate
   return false;
 }
 
-// Whether the members of every group that has something ascend in the order of these mesh dims.
+// Whether the ranks of every group with a nonempty box ascend in the order of these mesh dims.
 bool RanksAscend(const Problem& problem, absl::Span<const int> order, const CutLists& parent) {
   const DeviceMesh& mesh = problem.mesh();
   if (mesh.IsRowMajor()) return std::is_sorted(order.begin(), order.end());
@@ -49,12 +50,11 @@ bool RanksAscend(const Problem& problem, absl::Span<const int> order, const CutL
   return true;
 }
 
-// Whether, in every group, the pieces of `cut` in the parent's box lie one behind the
-// other in ascending order of ranks: so they do where they are one index long on all tensor dims
-// before the last that is cut.
+// Whether, in every group, the pieces of `cut` are contiguous in the parent's box in ascending
+// order of ranks: they must have length 1 on all tensor dims before the last one that is cut.
 bool IsConsecutive(const Problem& problem, const CutLists& parent, const CutLists& cut) {
   absl::InlinedVector<int, kMaxStateDims> order;
-  bool open = true;  // every tensor dim so far is cut into pieces of length 1, or is that short
+  bool open = true;  // pieces have length 1 along every tensor dim so far
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     if (problem.extent(k) == 0) return true;
     if (parent.of[k].size < cut.of[k].size && !open) return false;
@@ -64,9 +64,9 @@ bool IsConsecutive(const Problem& problem, const CutLists& parent, const CutList
   return RanksAscend(problem, order, parent);
 }
 
-// The most items that members of a group have together beyond the smallest box.
+// The most items that the members of a group hold together, without the smallest box.
 int64_t ItemsButSmallest(const Problem& problem, const CutLists& parent, const CutLists& cut) {
-  // Boxes are products, so the largest difference is that of some choice of the parent's lengths.
+  // Boxes are products over tensor dims. The maximum is over all choices of the parent's lengths.
   struct Choice {
     int64_t whole;
     int64_t least;
@@ -83,7 +83,7 @@ int64_t ItemsButSmallest(const Problem& problem, const CutLists& parent, const C
       for (const Choice& product : products) {
         next.push_back({SaturatingMul(product.whole, whole), SaturatingMul(product.least, least)});
       }
-      // Of a tensor dim that nothing cuts, the longest is the worst.
+      // On a tensor dim without further cuts the longest length is the worst.
       if (cuts.empty()) break;
     }
     products = std::move(next);
@@ -111,7 +111,7 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
     if (exact) {
       traffic.bytes_sent = SaturatingMul(ItemsButSmallest(problem_, parent, cut),
                                          problem_.item_bytes(cut_state.stage()));
-      // A broadcast from, or a reduction to, each member.
+      // The engine calls a broadcast from, or a reduction to, each member.
       traffic.TakeMessages(SaturatingMul(n, MessageNs()));
     }
     traffic.bytes_received = traffic.bytes_sent;
@@ -129,7 +129,7 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
     return traffic;
   };
   if (IsEven(problem_, parent, cut)) return measure(StepSizes::kEven);
-  // Ceil chunks hardly differ, so that padding costs little.
+  // Ceil chunks are always padded: their lengths hardly differ.
   const Traffic padded = measure(StepSizes::kPadded);
   bool ragged = false;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
@@ -142,8 +142,9 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
                 : Choose(StepOp::kReduceScatter, parent_state, cut_state, padded, exact);
 }
 
-// Slices go to their owners, who combine them; an all_reduce gathers the results. Who owns most of
-// a value sends most of an all_reduce, who owns least, most of a reduce_scatter.
+// Each rank sends slices to their owners, which combine them. An all_reduce then gathers the
+// results. The owner of the largest slice sends most in an all_reduce, the owner of the smallest
+// one in a reduce_scatter.
 void CostModel::MeasureOrdered(StepOp op, const State& before, const State& after,
                                const GroupTimes& times, Traffic* traffic) const {
   const int64_t n = times.shape().size;
@@ -154,7 +155,7 @@ void CostModel::MeasureOrdered(StepOp op, const State& before, const State& afte
   const int64_t received = bytes(SaturatingMul(n - 1, own));
   traffic->receive_pack_bytes = bytes(SaturatingMul(n, own));
   traffic->bytes_received = received;
-  // A rank's own slice is put among the others; then all are read.
+  // A rank copies its own slice to the received ones, then reads all of them.
   traffic->TakeCopy(CopyNs(bytes(own)));
   traffic->TakeCopy(CopyNs(traffic->receive_pack_bytes));
   if (op == StepOp::kAllReduce) {

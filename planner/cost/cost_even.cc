@@ -1,5 +1,5 @@
-// Collectives made of messages where all pieces are alike: a closed form, whatever the number of
-// ranks.
+// Counts the messages of steps between equal pieces in closed form, in a time that does not depend
+// on the number of ranks.
 #include <algorithm>
 #include <cstdint>
 
@@ -11,7 +11,7 @@
 namespace meshift::cost_internal {
 namespace {
 
-// A cut behind the common beginning: its mesh dim, the pieces that it cuts, and those it makes.
+// A cut that moves: its mesh dim, and the lengths of the pieces that it divides and makes.
 struct Level {
   int dim = 0;
   int64_t whole = 0;
@@ -19,7 +19,7 @@ struct Level {
 };
 using Levels = absl::InlinedVector<Level, kMaxStateDims>;
 
-// REQUIRES: all pieces are alike.
+// REQUIRES: all pieces have equal lengths.
 Levels LevelsOf(const Problem& problem, const CutLists::List& list, int common, int64_t extent) {
   Levels levels;
   for (int i = common; i < list.size; ++i) {
@@ -30,7 +30,7 @@ Levels LevelsOf(const Problem& problem, const CutLists::List& list, int common, 
   return levels;
 }
 
-// Whether of any two pieces, one before and one after, one is whole parts of the other.
+// Whether the length of each piece before is a multiple or a divisor of that of each piece after.
 bool Nests(const Levels& before, const Levels& after) {
   for (const Level& a : before) {
     for (const Level& b : after) {
@@ -42,12 +42,13 @@ bool Nests(const Levels& before, const Levels& after) {
 
 // One tensor dim on which something moves.
 //
-// A piece's place is a number in a mixed radix, whose digits are the coordinates of its cuts. What
-// a sender's receivers take of its piece is what has the sender's own digits where its receivers'
-// are fixed: there no cut was before the step. If pieces nest, that is as much for all senders of
-// which something is taken, and a rank keeps as much as messages have, or nothing: where some digit
-// of its piece after is not that of its place before. Such a digit may be any, unless it is that of
-// the same mesh dim, at the same place, before.
+// The index of a piece is a number in mixed radix; its digits are the coordinates of its cuts.
+// Receivers share a sender's coordinates on the fixed mesh dims (those without a moving cut
+// before). So they take the part of its piece whose digits on fixed mesh dims are the sender's. If
+// pieces nest, this part has the same size for all senders from which anything is taken. A rank
+// keeps either as much as a message has, or nothing: nothing if a digit of its piece after, within
+// the index of its piece before, differs. Some rank has such a digit, unless the same mesh dim made
+// the same cut before.
 struct EvenDim {
   EvenDim(const Problem& problem, const CutLists::List& before, const CutLists::List& after,
           int common, DimMask spread, int64_t extent) {
@@ -64,7 +65,7 @@ struct EvenDim {
       if (is_fixed && level.piece < old_piece) {
         taken /= std::min(level.whole, old_piece) / level.piece;
       }
-      if (level.whole <= old_piece) continue;  // a digit inside a piece before
+      if (level.whole <= old_piece) continue;  // this cut is inside a piece before
       const bool same = std::any_of(old_levels.begin(), old_levels.end(), [&](const Level& old) {
         return old.dim == level.dim && old.piece == level.piece;
       });
@@ -80,7 +81,7 @@ struct EvenDim {
   int64_t old_piece = 0;
   int64_t new_piece = 0;
   int64_t message = 0;
-  int64_t taken = 0;  // of a sender's piece, by its receivers
+  int64_t taken = 0;  // length that receivers take of a sender's piece
   bool some_sender_keeps_nothing = false;
   bool some_keeps_nothing = false;
 };
@@ -94,7 +95,7 @@ bool CountEven(const Moves& moves, Traffic* traffic) {
   int64_t kept = 1;
   int64_t sent_messages = moves.copies;
   int64_t received_messages = 1;
-  // Of the ranks that send the most, and of all, whether some keeps nothing; else all keep alike.
+  // Whether some rank that sends the most, or some rank, keeps nothing. Otherwise all keep `kept`.
   bool some_sender_keeps_nothing = false;
   bool some_keeps_nothing = false;
   for (const auto& dims : moving.dims()) {

@@ -1,9 +1,9 @@
-// Collectives made of messages among so many ranks that no list of them is made.
+// Counts the messages of the worst rank among too many ranks to list.
 //
-// The worst rank is found by branch and bound: boxes of coordinates are halved, first where pieces
-// change their lengths, and left aside where no rank in them can have more than some rank that was
-// looked at. Bounds are products over tensor dims (MovedBounds). As a rule a few boxes do: almost
-// all ranks are alike but for what they keep, and keep nothing.
+// Finds the worst rank by branch and bound over boxes of coordinates. A box is dropped if no rank
+// in it can exceed the ranks examined so far; otherwise it is halved, first where pieces change
+// their lengths. Bounds are products over tensor dims (MovedBounds). Usually a few boxes are
+// enough: almost all ranks differ only in the items that they keep, and most keep nothing.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace {
 
 using Digits = NestedCuts::Digits;
 using Coordinates = std::array<int64_t, kMaxStateDims>;  // by mesh dim
-// By mesh dim, some coordinates, as those with which runs begin (NestedCuts).
+// By mesh dim, some coordinates: for example those at which runs begin (NestedCuts).
 using SomeCoordinates = std::array<absl::InlinedVector<int64_t, 16>, kMaxStateDims>;
 using Items = __int128;
 
-// The cuts of a tensor dim before a step, or after it, behind those that stay.
+// The cuts of a tensor dim that move, before a step or after it.
 struct Side {
   Side(const Problem& problem, const CutLists::List& list, int common, int64_t extent)
       : dims(list.dims.begin() + common, list.dims.begin() + list.size),
@@ -43,10 +43,11 @@ struct Side {
   NestedCuts cuts;
 };
 
-// One tensor dim on which something moves: what ranks have of it at most. Cuts are not ragged here.
+// Upper bounds for ranks along one tensor dim on which something moves. REQUIRES: no ragged cuts.
 class MovedBounds {
  public:
-  // `spread`: the mesh dims whose coordinates a sender's receivers may differ in.
+  // `spread`: the mesh dims on which a sender's receivers may have any coordinate. On the others,
+  // the fixed ones, they share the sender's.
   MovedBounds(const Problem& problem, const CutLists::List& before, const CutLists::List& after,
               int common, DimMask spread, int64_t extent)
       : spread_(spread),
@@ -67,7 +68,7 @@ class MovedBounds {
     before_.AddRuns(runs);
     after_.AddRuns(runs);
   }
-  // Adds the coordinates of some ranks that have the most messages, as far as this dim goes.
+  // Adds the coordinates of some ranks that have the most messages along this dim.
   void AddBusy(SomeCoordinates* coordinates) const {
     for (size_t i = 0; i < before_.dims.size(); ++i) {
       (*coordinates)[before_.dims[i]].push_back(sent_.window[i]);
@@ -79,18 +80,18 @@ class MovedBounds {
     }
   }
 
-  // That a message is along this dim: the first pieces are the longest.
+  // The longest message along this dim. The first pieces are the longest.
   int64_t longest() const { return std::min(before_.cuts.First(), after_.cuts.First()); }
-  // Whether some message has less than the piece before it is from, the piece after it is for.
+  // Whether some message is shorter than its piece before; than its piece after.
   bool splits_old() const { return splits_old_; }
   bool splits_new() const { return received_.pieces > 1; }
-  // Whether the only receiver with a rank's coordinates on mesh dims that cut anew is the rank
-  // itself, so that it keeps what each receiver takes.
+  // Whether all mesh dims of the cuts after are fixed. If so, a rank that sends keeps the part that
+  // each of its receivers takes, along this dim.
   bool KeepsWhatItSends() const { return keeps_what_it_sends_; }
 
-  // Of ranks whose coordinates are in a box, ends included: no rank's piece after is longer, of no
-  // piece before do receivers take more, or in more parts, no piece after comes in more. None keeps
-  // less than `own`. Of a single rank that is what it has.
+  // Bounds for all ranks in a box of coordinates, ends included: the maxima of the length of the
+  // piece after, of the length that receivers take of the piece before, and of the numbers of parts
+  // sent and received; and the minimum of the length kept. Exact for a single rank.
   struct Bounds {
     int64_t after = 0;
     int64_t sent = 0;
@@ -98,8 +99,8 @@ class MovedBounds {
     int64_t received_messages = 0;
     int64_t own = 0;
   };
-  // `one_run`: all coordinates of each mesh dim are in one run. With each coordinate, pieces are
-  // further behind.
+  // `one_run`: the coordinates of each mesh dim are in one run. Pieces begin later with each
+  // coordinate.
   Bounds Over(const Coordinates& first, const Coordinates& last, bool one_run) const {
     const NestedCuts::Range old_range{before_.DigitsOf(first), before_.DigitsOf(last)};
     const NestedCuts::Range new_range{after_.DigitsOf(first), after_.DigitsOf(last)};
@@ -113,8 +114,8 @@ class MovedBounds {
     } else if (one_run) {
       bounds.own = LeastOwn(first, last);
     }
-    // A sender's receivers share its coordinates on the mesh dims that are fixed: where these are
-    // outermost, they are all between pieces of theirs.
+    // Receivers share the sender's coordinates on fixed mesh dims. If these are the outermost cuts,
+    // all pieces of the receivers are in the window [low.begin, high.end).
     NestedCuts::Range shared = after_.cuts.Everywhere();
     Interval low{0, after_.cuts.extent()};
     Interval high = low;
@@ -145,8 +146,8 @@ class MovedBounds {
     return bounds;
   }
 
-  // How far a rank's pieces come from where they are if its coordinate changes so, in parts of
-  // 2^-40 of the whole; 0 where cuts are only made, or only taken away.
+  // The largest shift of a rank's pieces when its coordinate on d changes from `first` to `last`,
+  // in units of 2^-40 of the extent. 0 if cuts are only added, or only removed.
   int64_t Reach(int d, int64_t first, int64_t last) const {
     if (before_.dims.empty() || after_.dims.empty()) return 0;
     Coordinates from = {};
@@ -163,8 +164,9 @@ class MovedBounds {
 
  private:
   bool IsFixed(int d) const { return !HasDim(spread_, d); }
-  // In a run, pieces are as long as the first, and where one begins behind the other is linear: it
-  // is least, and most, at corners, and what they have in common is least at one of these.
+  // In a run all pieces have the length of the first, and the offset from the piece before to the
+  // piece after is linear in the coordinates. So it is least and greatest at corners, and the
+  // overlap is least at one of these two.
   int64_t LeastOwn(const Coordinates& first, const Coordinates& last) const {
     const auto behind = [&](const Coordinates& at) {
       return after_.PieceAt(at).begin - before_.PieceAt(at).begin;
@@ -189,14 +191,14 @@ class MovedBounds {
   Side before_;
   Side after_;
   bool keeps_what_it_sends_ = true;
-  MostPieces sent_;      // of a piece before, by receivers that share fixed coordinates
-  MostPieces received_;  // of a piece after
+  MostPieces sent_;      // parts of a piece before that receivers take
+  MostPieces received_;  // parts of a piece after
   bool splits_old_ = false;
 };
 
 using MovingBounds = MovingDims<MovedBounds>;
 
-// Ranks by their coordinates on the mesh dims that move, the ends included.
+// A box of ranks: their coordinates on the mesh dims that move, ends included.
 struct Ranks {
   Coordinates first = {};
   Coordinates last = {};
@@ -207,18 +209,19 @@ void SortUnique(absl::InlinedVector<int64_t, 16>* list) {
   list->erase(std::unique(list->begin(), list->end()), list->end());
 }
 
-// Work of a box of ranks that is bounded.
+// Work of bounding a box of ranks.
 constexpr int64_t kBoxWork = 16;
 
-// Ranks that are looked at before any box.
+// The most ranks that are examined before any box.
 constexpr int64_t kMaxBusy = 200;
 
-// The worst of the ranks that were looked at.
+// The maxima over the ranks examined so far.
 class WorstRank {
  public:
   WorstRank(const Moves& moves, const SomeCoordinates& runs) : moves_(moves), runs_(runs) {}
 
-  // Raises what follows to the most of any rank. Some with `busy` coordinates are looked at first.
+  // Raises the maxima below to those of all ranks, for one choice of lengths. Ranks with `busy`
+  // coordinates are examined first, as incumbents.
   void LookAt(const MovingBounds::Choice& choice, const SomeCoordinates& busy) {
     choice_ = &choice;
     Items longest = 1;
@@ -240,7 +243,7 @@ class WorstRank {
   int64_t messages() const { return messages_; }
 
  private:
-  // No rank of some has more.
+  // Upper bounds for a box of ranks.
   struct Most {
     Items sent;
     Items received;
@@ -250,7 +253,7 @@ class WorstRank {
     if (!moves_.problem.Charge(kBoxWork)) return {0, 0, 0};
     Items sent = moves_.copies;
     Items own = 1;
-    Items sent_and_kept = 1;  // along tensor dims of which a rank keeps what each receiver takes
+    Items sent_and_kept = 1;  // over the tensor dims with KeepsWhatItSends()
     Items after = 1;
     Items own_of_all = 1;
     int64_t sent_messages = moves_.copies;
@@ -268,7 +271,7 @@ class WorstRank {
         own *= bounds.own;
       }
     }
-    // Who sends nothing keeps nothing either; of who sends something that is known.
+    // A rank that sends nothing keeps nothing either.
     return {
         (sent - own) * sent_and_kept, after - own_of_all,
         std::max(sent_messages - (own > 0 ? 1 : 0), received_messages - (own_of_all > 0 ? 1 : 0))};
@@ -281,7 +284,7 @@ class WorstRank {
     messages_ = std::max(messages_, most.messages);
   }
 
-  // At so many ranks at most, of every combination of these coordinates.
+  // Examines the ranks of every combination of these coordinates, at most *left of them.
   void LookAtAll(const SomeCoordinates& coordinates, size_t i, Coordinates* at, int64_t* left) {
     if (i == moves_.mesh_dims.size()) {
       --*left;
@@ -295,9 +298,10 @@ class WorstRank {
     }
   }
 
-  // REQUIRES: the first and the last were looked at; of one run, all corners.
+  // Bounds a box of ranks, and halves it if needed. REQUIRES: its first and last rank were
+  // examined; if `was_one_run`, all corners.
   void LookAt(const Ranks& ranks, bool was_one_run = false) {
-    // Between two runs, or else where pieces come furthest from each other.
+    // Split between two runs; if there is one run, on the mesh dim that shifts pieces most.
     int split = -1;
     int64_t at = 0;
     int64_t most_runs = 0;

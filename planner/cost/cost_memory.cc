@@ -1,4 +1,4 @@
-// The memory that steps need, and how a limit on it decides between ways to do one.
+// The workspace of steps, and the choice between two ways to do a step under a limit.
 #include <algorithm>
 #include <cstdint>
 
@@ -27,8 +27,8 @@ int64_t CostModel::HeldBytes(const State& state) const {
   return AlignedPiece(problem_.MaxBytes(state));
 }
 
-// Of messages, by the rule of docs/plan_format.md, "Memory": whether they are packed, and then what
-// is left of the largest box when the largest part that a rank may keep is taken away.
+// For messages, by the rule of docs/plan_format.md, "Memory": if they are packed, the largest box
+// without the largest part that a rank may keep.
 int64_t CostModel::LeastWorkspaceBytes(StepOp op, const State& before, const State& after) const {
   if (op != StepOp::kAllToAll && op != StepOp::kExchange) {
     return WorkspaceBytes(op, before, after, 0, 0);
@@ -49,7 +49,7 @@ int64_t CostModel::LeastWorkspaceBytes(StepOp op, const State& before, const Sta
   }
   const int64_t received =
       receives ? std::max<int64_t>(problem_.MaxBytes(after) - part, 0) : int64_t{0};
-  // Of an all_to_all every element goes to one member.
+  // In an all_to_all every element goes to one member.
   const int64_t sent = sends && op == StepOp::kAllToAll
                            ? std::max<int64_t>(problem_.MaxBytes(before) - part, 0)
                            : int64_t{0};

@@ -1,4 +1,4 @@
-// Collectives made of messages: all_to_all, permute, exchange.
+// Counts the messages of all_to_all, permute and exchange; rank by rank in small groups.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -16,16 +16,17 @@ namespace meshift {
 namespace cost_internal {
 namespace {
 
-// Among more ranks they are not looked at one by one.
+// The largest group whose ranks are counted one by one.
 constexpr int64_t kFewRanks = 256;
-// Work of a rank that is looked at, and of a piece that is listed.
+// Work of a counted rank, and of a listed piece.
 constexpr int64_t kRankWork = 2;
 constexpr int64_t kPieceWork = 4;
 
-// One box out, one box in; nothing where the rank keeps its own. Cuts leave a box that is no larger
-// of a smaller one, and the first piece of a ceil cut is the longest, the second the next; so some
-// largest box that moves has the longest pieces along all mesh dims of the cuts before, or all but
-// one, where it has the next. Ranks move that have two coordinates on the mesh dims of some pair.
+// Bytes of the largest box that a permute moves. Each rank sends one box and receives one, or keeps
+// its own. A rank's box moves if its coordinates differ on a pair of mesh dims that trade places.
+// The first piece of a ceil cut is the longest, the second the next longest, and a smaller box
+// stays smaller under further cuts. So some largest box that moves has the longest piece on all
+// mesh dims of the cuts before, except for the second longest on one of them at most.
 int64_t LargestThatMoves(const Moves& moves) {
   using Coordinates = std::array<int64_t, kMaxStateDims>;
   Coordinates largest = {};
@@ -77,15 +78,15 @@ int64_t LargestThatMoves(const Moves& moves) {
   return most;
 }
 
-// One tensor dim on which something moves, for one length of the box that stays. Takes time and
-// memory in proportion to pieces, which may be ragged. Pieces are in ascending order; a piece's
-// index is the row-major index of its cuts' coordinates.
+// One tensor dim on which something moves, for one length under the cuts that stay. Pieces may be
+// ragged; time and memory are proportional to their number. A piece's index is the row-major index
+// of its coordinates on the cuts, which is also its order along the tensor dim.
 class MovedPieces {
  public:
-  using Counts = absl::InlinedVector<int64_t, 32>;  // as many as small groups have pieces
+  using Counts = absl::InlinedVector<int64_t, 32>;  // enough for the pieces of small groups
 
-  // A rank, by what it has along this dim: its piece before, its piece after, and the receivers of
-  // the former. Each number is a sum over the rank's coordinates.
+  // The indices of a rank along this dim: of its piece before, of its piece after, and in sent_.
+  // Each is a sum over the rank's coordinates.
   struct Place {
     int64_t before = 0;
     int64_t after = 0;
@@ -97,8 +98,8 @@ class MovedPieces {
     }
   };
 
-  // The cuts before and after, of which the first `common` do not move. `spread`: the mesh dims
-  // whose coordinates a sender's receivers may differ in.
+  // The first `common` cuts before and after stay. `spread`: the mesh dims on which a sender's
+  // receivers may have any coordinate. On the others, the fixed ones, they share the sender's.
   MovedPieces(const Problem& problem, const CutLists::List& before, const CutLists::List& after,
               int common, DimMask spread, int64_t extent)
       : old_pieces_(AllPieces(extent, NestOf(problem, before, common, before.size))),
@@ -116,7 +117,7 @@ class MovedPieces {
       strides_[before[i]].before = stride;
       strides_[before[i]].sent += stride * num_fixed;
     }
-    // Of a new piece: its part of Place::sent.
+    // The part of Place::sent for a new piece: its fixed digits.
     const auto fixed_index = [&](size_t index) {
       int64_t fixed = 0;
       for (int i = after.size; i-- > common;) {
@@ -140,7 +141,8 @@ class MovedPieces {
         ++sent_messages_[at];
         ++received_messages_[a];
       }
-      // On to the next of whichever ends first; of both, as long as there is an old one.
+      // Advance to the next of the list whose piece ends first; in both lists if the ends are equal
+      // and another old piece follows.
       const bool both = old_pieces_[b].end == new_pieces_[a].end && b + 1 < old_pieces_.size();
       if (old_pieces_[b].end < new_pieces_[a].end || both) {
         ++b;
@@ -150,15 +152,15 @@ class MovedPieces {
     }
   }
 
-  int64_t longest() const { return longest_; }  // that a message is along this dim
-  // Whether some message has less than the piece before it is from, the piece after it is for.
+  int64_t longest() const { return longest_; }  // message along this dim
+  // Whether some message is shorter than its piece before; than its piece after.
   bool splits_old() const { return splits_old_; }
   bool splits_new() const { return splits_new_; }
 
-  // What a rank's Place gains where its coordinate of mesh dim d grows by 1.
+  // The increase of a rank's Place when its coordinate on mesh dim d increases by 1.
   const Place& StrideOf(int d) const { return strides_[d]; }
-  // For the rank there, along this dim: its piece after, what that has in common with its piece
-  // before, and how much of the latter receivers take, in how many parts.
+  // A rank along this dim: the length of its piece after, the part of that in its piece before, the
+  // length of its piece before that receivers take, and the numbers of parts sent and received.
   struct View {
     int64_t after, own, sent, sent_messages, received_messages;
   };
@@ -167,7 +169,7 @@ class MovedPieces {
     return {piece.Length(), CommonIndices(old_pieces_[place.before], piece), sent_[place.sent],
             sent_messages_[place.sent], received_messages_[place.after]};
   }
-  // Makes each at least the most that a rank has.
+  // Raises each field to at least its maximum over all ranks.
   void Raise(View* view) const {
     const auto raise = [](int64_t* most, const Counts& counts) {
       *most = std::max(*most, *std::max_element(counts.begin(), counts.end()));
@@ -183,7 +185,7 @@ class MovedPieces {
   const PieceList old_pieces_;
   const PieceList new_pieces_;
   std::array<Place, kMaxStateDims> strides_ = {};  // by mesh dim
-  Counts sent_;  // by old piece, and coordinates where a sender's receivers share its own
+  Counts sent_;  // by old piece and coordinates on fixed mesh dims
   Counts sent_messages_;
   Counts received_messages_;  // by new piece
   int64_t longest_ = 0;
@@ -193,8 +195,8 @@ class MovedPieces {
 
 using MovingPieces = MovingDims<MovedPieces>;
 
-// Calls fn(places) for every rank of a group, of its place along each tensor dim, until it returns
-// false; whether it never did.
+// Calls fn(places) for every rank of a group, with its Place along each tensor dim, until fn
+// returns false or the budget is spent. Returns whether it got to the end.
 template <typename Fn>
 bool ForEachRank(const Moves& moves, const MovingPieces::Choice& choice, const Fn& fn) {
   std::array<int64_t, kMaxStateDims> at = {};
@@ -216,7 +218,7 @@ bool ForEachRank(const Moves& moves, const MovingPieces::Choice& choice, const F
   }
 }
 
-// What a rank has, or the most that some rank may have: a product over tensor dims.
+// The volumes of a rank, or their maxima over ranks: products over tensor dims.
 template <typename Items>
 struct Volumes {
   explicit Volumes(int64_t copies) : sent(copies), sent_messages(copies) {}
@@ -237,7 +239,7 @@ struct Volumes {
 
 template <typename Items>
 void CountRankByRank(const Moves& moves, const MovingPieces& moving, Traffic* traffic) {
-  // No rank can have more: where that is found, the rest need not be looked at.
+  // Upper bounds for any rank. The loop ends as soon as all of them are reached.
   Volumes<Items> most(moves.copies);
   for (const auto& dims : moving.dims()) {
     MovedPieces::View largest = {};
@@ -271,7 +273,7 @@ void CountRankByRank(const Moves& moves, const MovingPieces& moving, Traffic* tr
 void CountRankByRank(const Moves& moves, Traffic* traffic) {
   for (int k = 0; k < moves.problem.tensor_rank(); ++k) {
     if (!moves.Moving(k)) continue;
-    int64_t pieces = 0;  // all are listed
+    int64_t pieces = 0;  // MovedPieces lists all of them
     for (const CutLists* cuts : {&moves.before, &moves.after}) {
       const CutLists::List& list = cuts->of[k];
       const Nest nest = NestOf(moves.problem, list, moves.changes.common[k], list.size);
@@ -337,7 +339,7 @@ void CostModel::MeasureMessages(StepOp op, const CutLists& before, const CutList
 
 const CostModel::MovedLengths& CostModel::LengthsOf(int k, const CutLists::List& before,
                                                     const CutLists::List& after) const {
-  // 4 bits of k; of each list 4 of its size, 2 of what is outermost, and 3 of each mesh dim.
+  // Key: 4 bits of k; for each list 4 bits of size, 2 bits of `outermost`, and 3 bits per mesh dim.
   static_assert(kMaxTensorRank <= 16 && kMaxStateDims == 8);
   uint64_t key = static_cast<uint64_t>(k);
   for (const CutLists::List* list : {&before, &after}) {

@@ -1,5 +1,5 @@
-// What the worst rank of an exchange sends, receives and keeps, against all ranks one by one: box
-// by box, by the definition of the placements.
+// Compares the counts of the worst rank of an exchange (sent, received, kept) with those of all
+// ranks, computed one by one from their boxes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,8 +42,8 @@ Part PieceOf(int64_t extent, absl::Span<const int> cuts, const DeviceMesh& mesh,
   return piece;
 }
 
-// What the exchange does by definition: receivers get their boxes from the ranks that have their
-// own coordinates on all mesh dims but those of cuts behind the common beginning.
+// The exchange by its definition: a receiver gets its box from the ranks that have its coordinates
+// on all mesh dims, except those of cuts after the common prefix.
 Traffic CountRankByRank(const Sharding& from, const Sharding& to, int64_t item_bytes) {
   const DeviceMesh& mesh = from.mesh();
   const auto rank = static_cast<int>(from.shape().size());
@@ -153,7 +153,7 @@ TEST(CostMessagesTest, FewRanks) {
   }
 }
 
-// More than are looked at one by one.
+// Groups too large to be counted rank by rank.
 TEST(CostMessagesTest, ManyRanks) {
   Random random(2);
   const std::vector<std::vector<int64_t>> meshes = {

@@ -1,5 +1,5 @@
-// Reductions in blocks, in two stages: contributions are combined inside each block, by owners of
-// slices there, and only what comes of a block goes on to the owners of the results.
+// Prices reductions in blocks, which have two stages. Inside each block, owners of slices combine
+// the contributions. Then the block's results go to the owners of the final results.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ namespace meshift {
 
 namespace {
 
-// Blocks that end anywhere are looked at one by one on meshes of up to this many ranks.
+// The largest mesh on which blocks that do not match the mesh dims are listed rank by rank.
 constexpr int64_t kMaxListedRanks = 1024;
 
 }  // namespace
@@ -35,7 +35,7 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
   RankGroups groups = GroupsOver(dims);
   RankGroups inside{.size = k};
   RankGroups across{.size = n / k};
-  int64_t left = k;  // of a block, in the modes to come
+  int64_t left = k;  // the part of the block size that the remaining modes must provide
   for (const Layout::Mode& mode : groups.modes) {
     if (left % mode.size == 0) {
       inside.modes.push_back(mode);
@@ -45,11 +45,11 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
       across.modes.push_back({mode.size / left, mode.stride * left});
       left = 1;
     } else if (problem_.mesh().NumRanks() <= kMaxListedRanks) {
-      // Blocks end anywhere: they are looked at one by one,
+      // Blocks end inside a mesh dim: list them.
       groups.ranks = RanksOver(dims);
       break;
     } else {
-      // or no two members are taken to be near each other.
+      // Too many ranks to list: assume that no two members share a domain.
       const int64_t far = problem_.mesh().NumRanks();
       inside.modes = {{k, far}};
       across.modes = {{n / k, far}};
@@ -68,8 +68,9 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
   return Stages{MakeTimes(inside), MakeTimes(across)};
 }
 
-// The slices of an all_reduce are as long as without stages; blocks of a reduce_scatter are as long
-// as the largest. A column is what the owners of one place in each block have of the results.
+// Slices of an all_reduce have the same length as without stages; all blocks of a reduce_scatter
+// count with the length of the largest. A column is the part of the result whose owners have one
+// index in their blocks.
 Traffic CostModel::MeasureStages(StepOp op, const State& before, const State& after,
                                  const Stages& stages, bool even) const {
   const bool spreads = op == StepOp::kAllReduce;
@@ -118,7 +119,8 @@ Traffic CostModel::MeasureStages(StepOp op, const State& before, const State& af
   }
   move(stages.across, bytes(SaturatingMul(m - 1, part)));
   move(stages.inside, inside);
-  // Who owns most of a column sends most, or, where sums are wide, who owns least of the first.
+  // The owner of the most of a column sends most; with wide sums it may be the owner of the least
+  // of the first column.
   const auto sent = [&](int64_t own) {
     int64_t total = wide_bytes(column - own);
     add(&total, bytes(items - column));

@@ -13,9 +13,9 @@
 namespace meshift {
 namespace {
 
-constexpr int64_t kMaxReceivers = 16;  // that are looked at for a bound
+constexpr int64_t kMaxReceivers = 16;  // examined for a bound
 
-// One message to every rank, along a tree; over the levels that messages cross.
+// Hops of one message to every rank along a tree, over the levels that messages cross.
 int64_t LatencyNs(const Crossing& crossing, const Topology& topology) {
   int levels = 1;
   while (levels < topology.NumLevels() && crossing.MostAcross(levels) > 0) ++levels;
@@ -61,7 +61,8 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
   traffic.TakeMessages(topology.constants().message_latency_ns * traffic.messages);
   traffic.TakePacks(topology);
   if (crossing.contributions() > 1) {
-    // Each contribution lies by itself, in one piece that begins at a multiple of 16 bytes.
+    // All contributions are kept in one piece of the workspace, which begins at a multiple of 16
+    // bytes.
     const int64_t all = SaturatingMul(crossing.contributions(), bytes(after.MaxLocalElements()));
     traffic.TakeCopy(CopyNs(topology, all));
     traffic.receive_pack_bytes = SaturatingAdd(traffic.receive_pack_bytes, AlignedPiece(all));
@@ -80,7 +81,7 @@ MeshPair::MeshPair(const DeviceMesh& from, const DeviceMesh& to, const Topology&
 }
 
 MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after) const {
-  // The cuts of a sharding leave every element somewhere, once for each replica.
+  // Every element of the target is on one rank for each replica.
   Lacking lacking;
   const int64_t contributions = ContributionsOf(before);
   lacking.total = static_cast<__int128>(NumElements(after.shape())) * contributions;
@@ -104,11 +105,11 @@ int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces,
   if (lacking.total == 0) {
     return CopyNs(topology_, SaturatingBytes(before.dtype(), after.MaxLocalElements()));
   }
-  // Some rank sends, and some receives, the average at least.
+  // Some rank sends at least the average, and some rank receives at least the average.
   const __int128 average = lacking.total / std::min(from_size_, to_size_);
   const __int128 most = std::max(average, static_cast<__int128>(lacking.worst));
   const int64_t elements = most > INT64_MAX ? INT64_MAX : static_cast<int64_t>(most);
-  // Some receivers' messages: of ceil chunks the first are the longest.
+  // Messages of the first receivers: with ceil chunks the first boxes are the largest.
   const int64_t contributions = ContributionsOf(before);
   int64_t messages = 1;
   for (int64_t position = 0; position < std::min(to_size_, kMaxReceivers); ++position) {

@@ -1,11 +1,11 @@
-// What a crossing to another mesh costs (planner/plan/crossing.h).
+// The cost of a crossing to another mesh (planner/plan/crossing.h).
 //
 //   const Crossing crossing = Crossing::Of(before, after, topology);
 //   MeasureCrossing(crossing, before, after, topology).est_ns;
 //
-// Priced as an exchange is, but by the messages themselves: the bytes that the worst rank sends or
-// receives across each level of links; contributions that are added on the way are read once more
-// (docs/cost_model.md).
+// A crossing is priced like an exchange, but from its actual messages: the bytes that the worst
+// rank sends or receives across each level of links. If it adds contributions, they are read once
+// more (docs/cost_model.md).
 #ifndef MESHIFT_PLANNER_COST_CROSS_COST_H_
 #define MESHIFT_PLANNER_COST_CROSS_COST_H_
 
@@ -19,12 +19,12 @@
 
 namespace meshift {
 
-// The price of the step; where nothing is sent, of a relabel, a copy whose `sizes` are null.
+// The price of the step. If nothing is sent, that of a relabel: a copy, whose `sizes` are null.
 // REQUIRES: `crossing` is that of `before` and `after` on `topology`.
 Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const Sharding& after,
                         const Topology& topology);
 
-// Two meshes and what their ranks have in common, for bounds.
+// Two meshes and the ranks that they share, for lower bounds. Keeps a reference to `topology`.
 class MeshPair {
  public:
   MeshPair(const DeviceMesh& from, const DeviceMesh& to, const Topology& topology);
@@ -33,15 +33,15 @@ class MeshPair {
   bool disjoint() const { return shared_.empty(); }
   int64_t num_shared() const { return std::ssize(shared_); }
 
-  // Elements that the ranks of the second mesh lack of their boxes after, of each contribution: of
-  // all of them together, and what the worst one lacks at least.
+  // Elements of their target boxes that ranks of the second mesh do not hold, counted for each
+  // contribution: of all ranks together; and a lower bound of those of the worst rank.
   struct Lacking {
     __int128 total = 0;
     int64_t worst = 0;
   };
   Lacking Lacks(const Sharding& before, const Sharding& after) const;
 
-  // No crossing from `before`, cut into `pieces`, to `after` takes less time.
+  // A lower bound of the time of a crossing from `before`, cut into `pieces`, to `after`.
   int64_t LeastNs(const Sharding& before, const Pieces& pieces, const Sharding& after) const;
 
  private:
@@ -52,8 +52,8 @@ class MeshPair {
   int64_t from_size_;
   int64_t to_size_;
   int64_t union_size_;
-  std::vector<Shared> shared_;  // ranks of both
-  int level_ = 0;               // the lowest that messages are between
+  std::vector<Shared> shared_;  // coordinates of the ranks of both meshes
+  int level_ = 0;               // the lowest level that any message crosses
 };
 
 }  // namespace meshift

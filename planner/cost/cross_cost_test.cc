@@ -33,7 +33,7 @@ Traffic Measure(const Sharding& before, const Sharding& after, const Topology& t
 }
 
 TEST(CrossCost, OverTheLinksThatMessagesCross) {
-  // Each rank of the second domain takes 400 bytes from one of the first.
+  // Each rank of the second domain receives 400 bytes from one of the first.
   const Traffic far =
       Measure(Parse("f32[400]", "a=4", "S(0)"), Parse("f32[400]", "b=4@4-7", "S(0)"), Links());
   EXPECT_EQ(far.bytes_sent, 400);
@@ -47,7 +47,7 @@ TEST(CrossCost, OverTheLinksThatMessagesCross) {
 }
 
 TEST(CrossCost, WhatStaysIsCopied) {
-  // Rank 0 keeps 400 bytes and takes 400; rank 1 takes 800, in two messages.
+  // Rank 0 keeps 400 bytes and receives 400; rank 1 receives 800 in two messages.
   const Traffic traffic =
       Measure(Parse("f32[400]", "a=4", "S(0)"), Parse("f32[400]", "b=2", "S(0)"), Links());
   EXPECT_EQ(traffic.bytes_kept, 400);
@@ -59,21 +59,21 @@ TEST(CrossCost, WhatStaysIsCopied) {
 TEST(CrossCost, PackedWhereMessagesAreNoRuns) {
   const Traffic traffic =
       Measure(Parse("f32[8,8]", "a=2", "S(0)"), Parse("f32[8,8]", "b=2@2-3", "S(1)"), Links());
-  // Half of each row of what is sent; whole rows of what comes.
+  // Half of each row is sent; whole rows are received.
   EXPECT_EQ(traffic.send_pack_bytes, 128);
   EXPECT_EQ(traffic.receive_pack_bytes, 0);
   EXPECT_EQ(traffic.est_ns, 1000 + 2 * 10 + 2 * 100 + 128 + (20 + 64));
 }
 
 TEST(CrossCost, ContributionsLieSideBySideAndAreReadOnceMore) {
-  // Each of two ranks takes 20 bytes of three contributions: 60, which 64 hold.
+  // Each of two ranks receives 20 bytes of three contributions: 60, aligned to 64.
   const Traffic traffic =
       Measure(Parse("f32[10]", "a=3", "P"), Parse("f32[10]", "b=2@3-4", "S(0)"), Links());
   EXPECT_EQ(traffic.bytes_sent, 40);
   EXPECT_EQ(traffic.bytes_received, 60);
   EXPECT_EQ(traffic.messages, 3);
   EXPECT_EQ(traffic.receive_pack_bytes, 64);
-  // Start, hops, three messages, 60 bytes of which the taker 4 gets all from the other domain.
+  // Start, hops, three messages, and 60 bytes; rank 4 receives all of them from the other domain.
   EXPECT_EQ(traffic.est_ns, 1000 + 2 * 10 + 50 + 3 * 100 + 600 + (20 + 30));
 }
 
@@ -90,7 +90,7 @@ TEST(CrossCost, BoundsAreBelowAndSumsAreRight) {
                                            "a=2,b=4@8-15"};
   const std::vector<std::string> placements = {"R,R",       "S(0),R",          "R,S(1)",
                                                "S(0),S(0)", "S(1)[1],S(1)[0]", "S(1),S(0)"};
-  // Contributions too may go to all who take their sum.
+  // Contributions may also go to all ranks that need their sum.
   std::vector<std::string> sources = placements;
   sources.insert(sources.end(), {"P,R", "S(1),P", "P,P"});
   const std::vector<Topology> topologies = {Topology::Flat(), Links(),

@@ -1,13 +1,13 @@
-// The least of some lines: start + x * times / over, as a function of x >= 0.
+// The lower envelope of lines y(x) = start + x * times / over, for integers x >= 0.
 //
 //   Envelope<char> least;
 //   least.Add({.start = 10, .times = 3, .over = 1, .what = 'a'});
 //   least.Add({.start = 50, .times = 1, .over = 1, .what = 'b'});
 //   least.Seal();
-//   least.At(20).what;         // 'a': 70
-//   least.At(21).what;         // 'b': 71, for 73
+//   least.At(20).what;         // 'a': 70, as 'b'
+//   least.At(21).what;         // 'b': 71; 'a' would be 73
 //
-// A line is found by comparisons alone, so that nobody divides by what is not the least.
+// At() only compares x with the ends of the lines; the caller divides once, for the line found.
 #ifndef MESHIFT_PLANNER_COST_ENVELOPE_H_
 #define MESHIFT_PLANNER_COST_ENVELOPE_H_
 
@@ -29,13 +29,14 @@ class Envelope {
     int64_t times = 0;
     int64_t over = 1;
     What what = {};
-    int64_t most_x = INT64_MAX;  // from here on the next line is the least; set by Seal()
+    int64_t most_x = INT64_MAX;  // the last x at which this line is the least; set by Seal()
   };
 
   // REQUIRES: start >= 0, times >= 0, over > 0.
   void Add(const Line& line) { lines_.push_back(line); }
 
-  // Keeps the lines that are the least somewhere, by x. Of equal ones the first that was added.
+  // Keeps the lines that are the least for some x, in order of x. Among equal lines, the first
+  // added.
   void Seal() {
     std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) {
       if (a.start != b.start) return a.start < b.start;
@@ -59,7 +60,7 @@ class Envelope {
     lines_ = std::move(kept);
   }
 
-  // REQUIRES: sealed, of one line or more.
+  // The least line at x. REQUIRES: sealed, with one line or more; x >= 0.
   const Line& At(int64_t x) const {
     size_t i = 0;
     while (x > lines_[i].most_x) ++i;
@@ -75,8 +76,8 @@ class Envelope {
   static bool IsFlatter(const Line& a, const Line& b) {
     return static_cast<__int128>(a.times) * b.over < static_cast<__int128>(b.times) * a.over;
   }
-  // The last x at which `a` is no more than `b`, which starts no sooner and is flatter. Of numbers
-  // beyond any machine's, somewhere behind it.
+  // The last x at which `a` is at most `b`. REQUIRES: b.start >= a.start, and b is flatter. If the
+  // product overflows 128 bits, a larger x.
   static int64_t Crossing(const Line& a, const Line& b) {
     const __int128 less =
         static_cast<__int128>(a.times) * b.over - static_cast<__int128>(b.times) * a.over;

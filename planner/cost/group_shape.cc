@@ -10,19 +10,20 @@
 namespace meshift {
 namespace {
 
-// Ranks of a domain that no group's members divide, at most: groups may begin at any of them.
+// The largest domain whose ranks are enumerated if no mode divides it: groups may begin at any
+// rank.
 constexpr int64_t kMaxPlaces = 65536;
 
-// Members of a group at ascending ranks. Ranks lie in units (domains of some level, or ranks
-// themselves), and units in wholes (domains of a level above, or one for all): how many units each
-// whole has that hold members.
+// Counts of a group's members in ascending order of rank. Ranks form units (domains of some level,
+// or single ranks), and units form wholes (domains of a higher level, or one for all ranks). A Run
+// counts the units with members in each whole.
 struct Run {
   int64_t first_unit = 0, last_unit = 0;
   int64_t first_whole = 0, last_whole = 0;
-  int64_t in_first = 1, in_last = 1;  // units of these wholes
-  int64_t most = 0;                   // units of the wholes between
-  int64_t fewest = INT64_MAX;
-  int64_t wholes = 1;  // that hold members
+  int64_t in_first = 1, in_last = 1;  // units in these wholes
+  int64_t most = 0;                   // the most units in a whole between them
+  int64_t fewest = INT64_MAX;         // the fewest
+  int64_t wholes = 1;                 // with members
 
   bool IsInOne() const { return first_whole == last_whole; }
   int64_t Most() const { return std::max({in_first, in_last, most}); }
@@ -41,7 +42,7 @@ struct Run {
   }
 };
 
-// REQUIRES: all of `b` is behind `a`.
+// REQUIRES: all of `b` comes after `a`.
 Run Join(const Run& a, const Run& b) {
   Run run;
   run.first_unit = a.first_unit;
@@ -65,7 +66,7 @@ Run Join(const Run& a, const Run& b) {
   return run;
 }
 
-// Units of `unit` ranks, wholes of `whole` (0: all ranks).
+// The run of these ranks, for units of `unit` ranks and wholes of `whole` ranks (0: all ranks).
 Run RunOf(absl::Span<const int64_t> ascending, int64_t unit, int64_t whole) {
   const auto at = [&](int64_t rank) {
     return Run().Behind(rank / unit, whole == 0 ? 0 : rank / whole);
@@ -75,11 +76,11 @@ Run RunOf(absl::Span<const int64_t> ascending, int64_t unit, int64_t whole) {
   return run;
 }
 
-// The runs of all groups in closed form, by where in a whole (where all is one: in a unit) their
-// first member is.
+// The runs of all groups given in closed form, by the position of the first member in its whole (in
+// its unit, if all ranks are one whole).
 class Runs {
  public:
-  // Of the units and wholes of RunOf().
+  // `unit`, `whole`: as for RunOf().
   Runs(const RankGroups& groups, int64_t unit, int64_t whole, WorkBudget* budget)
       : unit_(unit), whole_(whole), period_(whole > 0 ? whole : unit) {
     Layout::Modes modes = groups.modes;
@@ -97,23 +98,24 @@ class Runs {
     for (const Layout::Mode& mode : modes) Repeat(mode);
   }
 
-  // The ranks after which places come again; 1 where they do not matter.
+  // The period of the positions, in ranks; 1 if the position does not matter.
   int64_t period() const { return runs_.size() == 1 ? 1 : period_; }
-  // Of a group whose first member is that rank.
+  // The counts of the group whose first member is rank `first`.
   bool Crosses(int64_t first) const { return !At(first).IsInOne(); }
   int64_t Most(int64_t first) const { return SaturatingMul(times_, At(first).Most()); }
   int64_t Fewest(int64_t first) const { return SaturatingMul(times_, At(first).Fewest()); }
   int64_t Wholes(int64_t first) const { return At(first).wholes; }
 
  private:
-  using RunList = absl::InlinedVector<Run, 1>;  // as a rule groups lie alike
+  using RunList = absl::InlinedVector<Run, 1>;  // usually all groups have the same run
 
   const Run& At(int64_t first) const {
     return runs_[static_cast<size_t>(first / step_) % runs_.size()];
   }
 
-  // Counts ranks by `step_`, as far as members, units and wholes allow, and blocks of members that
-  // no unit (if those are ranks, no whole) divides as one.
+  // Simplifies the modes. `step_` ranks count as one if that divides strides, units and wholes. A
+  // block of members counts as one (of `times_` units, if units are ranks) if no boundary of units
+  // (if units are ranks: of wholes) separates it.
   void Reduce(Layout::Modes* modes) {
     while (!modes->empty()) {
       int64_t step = unit_ > 1 ? unit_ : whole_;
@@ -131,7 +133,7 @@ class Runs {
     }
   }
 
-  // Every run and those that are mode.stride behind each other after it, by doubling.
+  // Joins each run with mode.size - 1 copies, each mode.stride after the one before, by doubling.
   void Repeat(const Layout::Mode& mode) {
     const RunList one = runs_;
     int64_t size = 1;
@@ -155,7 +157,7 @@ class Runs {
     return joined;
   }
 
-  // As thin as members can lie.
+  // An approximation: members are spread over as many wholes as possible.
   void SetFarApart(int64_t size) {
     Run run;
     run.last_whole = whole_ > 0 ? 1 : 0;
@@ -169,22 +171,21 @@ class Runs {
   int64_t whole_;
   const int64_t period_;  // in ranks
   int64_t step_ = 1;
-  int64_t times_ = 1;  // members that one stands for
-  RunList runs_;       // by place
+  int64_t times_ = 1;  // members that one unit of a run represents
+  RunList runs_;       // by position
 };
 
-// Ranks of what a domain of `level` is made of.
+// The ranks in a unit of `level`: in a domain of the level below, or 1.
 int64_t UnitOf(const Topology& topology, int level) {
   return level == 0 ? 1 : topology.level(level - 1).domain_size;
 }
 
-// Of a group on one level: its units in the whole where they are most, and the wholes; and whether
-// it has members in several domains of the level below, and the fewest in one.
+// A group on one level.
 struct OnLevel {
-  int64_t most = 1;
-  int64_t wholes = 1;
-  bool crosses = false;
-  int64_t fewest = 0;
+  int64_t most = 1;      // the most units with members in one whole
+  int64_t wholes = 1;    // with members
+  bool crosses = false;  // members are in several domains of the level below
+  int64_t fewest = 0;    // the fewest members in one of these
 };
 
 void TakeWorse(const Topology& topology, absl::Span<const OnLevel> group, GroupShape* shape) {
@@ -221,7 +222,7 @@ std::vector<bool> Firsts(const Layout::Modes& modes, int64_t num_ranks, int64_t 
       }
       firsts = std::move(both);
     };
-    // The first `done` of them, twice as many, and on to all: some come twice.
+    // By doubling: from the first `done` multiples to up to twice that number.
     for (int64_t done = 1; done < size;) {
       const int64_t more = std::min(done, size - done);
       spread(firsts, more * stride);
@@ -283,7 +284,7 @@ GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups
   absl::InlinedVector<Runs, 3> hops;
   absl::InlinedVector<Runs, 3> members;  // of the levels but the first
   int64_t period = 1;
-  // Domains of all ranks are not crossed.
+  // No group crosses a domain that has all ranks.
   for (int level = 0; level < levels && UnitOf(topology, level) < num_ranks; ++level) {
     const int64_t whole = topology.level(level).domain_size;
     hops.emplace_back(groups, UnitOf(topology, level), whole < num_ranks ? whole : 0, budget);
@@ -293,7 +294,7 @@ GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups
   }
   if (budget != nullptr && !budget->Charge(Log2Ceil(num_ranks) / 4 + 4 * levels, period))
     return shape;
-  std::vector<bool> firsts;  // where groups lie alike, any will do
+  std::vector<bool> firsts;  // unused if all groups have the same runs
   if (period > 1) firsts = Firsts(groups.modes, num_ranks, period);
   for (int64_t first = 0; first < period; ++first) {
     if (period > 1 && !firsts[first]) continue;

@@ -14,7 +14,7 @@
 namespace meshift {
 namespace {
 
-// The same by the definition: who is in which domain.
+// The shape by its definition, from the domain of each member.
 GroupShape Counted(const Topology& topology, const std::vector<std::vector<int64_t>>& groups) {
   const int levels = topology.NumLevels();
   GroupShape shape{static_cast<int64_t>(groups[0].size()), {}, {}};
@@ -156,7 +156,7 @@ TEST(GroupShapeTest, TakesNoTimeInProportionToRanks) {
   EXPECT_EQ(all.latency_ns, 14 * 10000 + 13 * 100 + 3);
   EXPECT_EQ(all.sharing[0], 8);
   EXPECT_EQ(all.sharing[1], 65536);
-  // Five divides no domain.
+  // Groups of five do not divide a domain.
   const GroupShape jagged =
       ShapeOf(topology, 5 * ranks, {.size = 5 * 65536, .modes = {{5 * 65536, 1}}});
   EXPECT_EQ(jagged.latency_ns, 3 * 10000 + 13 * 100 + 3);

@@ -17,10 +17,10 @@ namespace meshift {
 namespace {
 
 using Wide = __int128;
-constexpr int64_t kMaxRanks = 4096;  // of one mesh, to add up what each has
-// Of a mesh, for what enters and leaves. On one mesh ranks are much alike.
+constexpr int64_t kMaxRanks = 4096;  // the largest single mesh whose ranks are all added up
+// Ranks (of each mesh) and domains whose flow is examined. On one mesh most ranks are equivalent.
 constexpr int64_t kVisitedOnOne = 8, kVisitedOnTwo = 128, kDomainsOnOne = 3;
-constexpr int64_t kMaxPairs = int64_t{1} << 15;  // of boxes compared, in all domains
+constexpr int64_t kMaxPairs = int64_t{1} << 15;  // pairs of boxes compared, over all domains
 
 int64_t Clamp(Wide a) { return static_cast<int64_t>(std::min<Wide>(a, INT64_MAX)); }
 int64_t DivUp(Wide a, Wide b) { return Clamp(a / b + (a % b != 0 ? 1 : 0)); }
@@ -33,14 +33,14 @@ int64_t Sizes(const DeviceMesh& mesh, const Fn& is) {
   return product;
 }
 
-// Elements that enter and leave some ranks at least.
+// Lower bounds of the elements that enter and leave a set of ranks.
 struct Flow {
-  std::array<bool, 2> splits = {};  // whether the mesh before (after) has other ranks, too
+  std::array<bool, 2> splits = {};  // whether the mesh before (after) also has other ranks
   Wide in = 0, out = 0;
 };
 
-// What must move, by any steps. Ranks that differ in mesh dims that stay partial are one holder: a
-// plan may add what they have, and give the sum to any of them.
+// The elements that any plan must move. Ranks that differ only on mesh dims that stay partial count
+// as one holder: a plan may add their contributions, and give the sum to any of them.
 struct Task {
   Task(const Sharding& from, const Sharding& to)
       : ends{&from, &to}, one_mesh(from.mesh() == to.mesh()), ranks(from.mesh().NumRanks()) {
@@ -49,7 +49,7 @@ struct Task {
       copies[e] = Sizes(end.mesh(), [&](int d) { return end.placement(d).IsReplicate(); });
       partial[e] = Sizes(end.mesh(), [&](int d) { return end.placement(d).IsPartial(); });
     }
-    // What each rank has of what it wants, added up; on large meshes no less.
+    // Target elements that ranks hold already, added up over ranks; on large meshes an upper bound.
     const bool large = one_mesh && ranks > kMaxRanks;
     Wide kept = large ? Wide{ranks} * std::min(from.MaxLocalElements(), to.MaxLocalElements()) : 0;
     for (int64_t i = 0; !large && i < to.mesh().NumRanks(); ++i) {
@@ -63,33 +63,37 @@ struct Task {
     masks = partial[1] > stay;
     if (masks) return;
     const Wide all = NumElements(to.shape());
-    // To holders without all contributions; from ranks that are not every holder themselves.
+    // Received: by holders that do not hold all contributions. Sent: each contribution, unless the
+    // ranks that hold it are all of the holders after.
     const int64_t added = partial[0] / stay;
     const Wide received = all * copies[1] - (added == 1 ? kept / stay : 0);
     const Wide sent = all * partial[0] - (copies[1] > copies[0] ? 0 : kept / copies[1]);
     total = moved = std::max<Wide>({received, sent, 0});
     if (added == 1 || stay > 1) return;
-    moved = all * (added - 1);  // switches may add, too
+    moved = all * (added - 1);  // fewer than `total`: switches may add
     const int64_t alike = Sizes(to.mesh(), [&](int d) {
       return one_mesh && to.placement(d).IsReplicate() && !from.placement(d).IsShard();
     });
     total = all * (copies[1] + added - 1) - std::min(all, kept / alike);
   }
 
-  // Boxes of one sharding are equal or have nothing in common: a sum over pairs of them. What comes
-  // in: values of whole holders. Out: contributions of these ranks alone, to holders elsewhere.
+  // Two boxes of one sharding are equal or disjoint, so the flow is a sum over pairs of a box
+  // before and one after. In: the values of holders all of whose ranks are in the set. Out:
+  // contributions that no rank outside of the set holds, to holders outside.
   Flow FlowOf(const std::vector<int64_t>& some) const {
     struct Part {
       Box box;
-      int64_t number = 0;  // of contributions; of holders
-      bool whole = false;  // all copies of a contribution; all ranks of a holder
+      int64_t number = 0;  // before: contributions in the set; after: holders in it
+      bool whole = false;  // before: the set has all copies of some contribution; after: all ranks
+                           // of some holder
     };
     Flow flow;
-    std::array<std::map<int64_t, Part>, 2> parts;  // by the coordinates on cuts
+    std::array<std::map<int64_t, Part>, 2> parts;  // before and after, by coordinates on cuts
     for (const int e : {0, 1}) {
       const DeviceMesh& mesh = ends[e]->mesh();
       int64_t size = 0;
-      std::map<std::array<int64_t, 2>, int64_t> held;  // ranks, by contribution (holder), too
+      // Ranks by coordinates on cuts and by contribution (before) or holder (after).
+      std::map<std::array<int64_t, 2>, int64_t> held;
       for (const int64_t rank : some) {
         const std::optional<Coordinate> at = mesh.CoordinateOf(rank);
         if (!at) continue;
@@ -123,21 +127,24 @@ struct Task {
   }
 
   std::array<const Sharding*, 2> ends;
-  bool one_mesh, masks = false;  // where masks make what is partial after, nothing is known
-  int64_t ranks;                 // of both meshes
-  // Of a contribution, and contributions to a value; after: holders of one, and a holder's ranks.
+  bool one_mesh, masks = false;  // masks: some mesh dim is partial in the target alone; no bound
+  int64_t ranks;                 // of both meshes together
+  // Before: copies of each contribution, contributions to each value. After: holders of each value,
+  // ranks of each holder.
   std::array<int64_t, 2> copies = {}, partial = {};
-  Wide total = 0, moved = 0;  // elements sent; of them, each rank sends or receives its share
+  // Elements that all ranks together send; and those that must cross links, fewer if switches add.
+  Wide total = 0, moved = 0;
 };
 
-// Of even boxes on one mesh; the defaults hold of any. A row is what a box after has at one index
-// of the tensor dims before the last one that has another number of pieces than before.
+// Facts about a problem with even boxes on one mesh; the defaults are valid for any problem. Let k
+// be the last tensor dim whose number of pieces changes. A row is the part of a box after at one
+// index of all tensor dims before k.
 struct Shapes {
   bool even = false;
-  int64_t reach = 2;   // ranks of the groups, taken together, that data must cross
-  int64_t joined = 1;  // rows of a box after that boxes before have parts of
-  int64_t row = 0;     // elements
-  Wide once = 0;       // of all rows but one of each box
+  int64_t reach = 2;   // product of the sizes of the mesh dims that data must cross
+  int64_t joined = 1;  // rows of a box after to which one box before has a part
+  int64_t row = 0;     // elements of a row
+  Wide once = 0;       // elements of all rows but one of each box
 };
 
 Shapes ShapesOf(const Problem& problem) {
@@ -150,7 +157,7 @@ Shapes ShapesOf(const Problem& problem) {
   int64_t elements = 1, common = 1, rows = 0;
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     int64_t before = 1, after = 1;
-    std::vector<int64_t> pieces(mesh.NumDims());  // up to the cut of a mesh dim
+    std::vector<int64_t> pieces(mesh.NumDims());  // by mesh dim: pieces up to its cut
     for (const int d : to.CutsOf(k)) pieces[d] = after *= mesh.dim(d).size;
     for (const int d : from.CutsOf(k)) {
       before *= mesh.dim(d).size;
@@ -168,23 +175,23 @@ Shapes ShapesOf(const Problem& problem) {
   return shapes;
 }
 
-// Of what is only moved, on one mesh, where one collective takes `one_ns`: the least of one that
-// does it alone, one and a local step, and more.
+// The least time of a plan without reductions on one mesh. `one_ns`: the least time of one
+// collective. The minimum over: one collective; one and a local step; several collectives.
 int64_t MoveNs(const Problem& problem, const CostModel& model, const Shapes& shapes,
                int64_t one_ns) {
   const int64_t ranks = problem.mesh().NumRanks();
   const int64_t start_ns = model.LeastCollectiveNs();
-  // Each row is put together by a copy, except where two messages of a collective meet.
+  // Each row is assembled by a copy, except at the rows where two messages of a collective meet.
   const Wide meet = Wide{shapes.row} * ranks * ranks;
   const Wide copied = std::max<Wide>(shapes.once - 2 * meet, 0) / ranks;
   const int64_t bytes = DivUp(copied * BitWidth(problem.from().dtype()), 8);
   int64_t copy_ns = bytes == 0 ? 0 : model.CopyNs(bytes);
-  // Where to move a byte costs no more than to copy it, moves may save copies.
+  // If moving a byte costs at most as much as copying it, further moves may replace copies.
   if (copy_ns - model.CopyNs(0) > model.TransferNs(bytes)) copy_ns = 0;
   int64_t least = SaturatingAdd(one_ns, std::max(copy_ns, model.CopyNs(0)));
   const auto copies = [&](int d) { return problem.from().placement(d).IsReplicate(); };
   if (shapes.joined > Sizes(problem.mesh(), copies)) least = SaturatingAdd(least, model.CopyNs(0));
-  // One more, or enough of them that nothing is copied.
+  // One more collective, or enough of them that nothing is copied.
   const int64_t many = meet == 0 ? 1 : std::max<int64_t>(DivUp(shapes.once, meet) - 1, 1);
   least = std::min({least, SaturatingAdd(one_ns, SaturatingAdd(start_ns, copy_ns)),
                     SaturatingAdd(one_ns, SaturatingMul(many, start_ns))});
@@ -213,7 +220,7 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
   std::vector<int64_t> visited;
   for (const DeviceMesh* mesh : {&from.mesh(), &to.mesh()}) {
     const int64_t most = task.one_mesh ? kVisitedOnOne : kVisitedOnTwo;
-    const int64_t step = mesh->NumRanks() / most | 1;  // odd: of any coordinate
+    const int64_t step = mesh->NumRanks() / most | 1;  // odd, so that coordinates vary on all dims
     for (int64_t i = 0; i < mesh->NumRanks(); i += step) visited.push_back(mesh->RankAt(i));
   }
   std::sort(visited.begin(), visited.end());
@@ -224,7 +231,7 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
   int64_t left = kMaxPairs;
   for (int level = 0; level < first.topology().NumLevels(); ++level) {
     const int64_t size = level == 0 ? 1 : first.topology().level(level - 1).domain_size;
-    int64_t next = 0;  // ranks before it are done
+    int64_t next = 0;  // all ranks before it are done
     int64_t domains = level > 0 && task.one_mesh ? kDomainsOnOne : kMaxPairs;
     for (const int64_t rank : visited) {
       if (rank < next || size > left / size || domains-- <= 0) continue;
@@ -256,7 +263,7 @@ LowerBound LeastCost(const Problem& problem, const CostModel& model) {
   LowerBound bound =
       LeastCost(problem.from(), problem.to(), model, model, BitsOf(problem), shapes.reach);
   if (bound.est_ns == 0) {
-    // A local step makes the target, or a collective: half of an even box comes from others.
+    // Either a local step makes the target, or a collective: half of an even box is received.
     const int64_t bytes = problem.num_stages() > 1 ? 0 : problem.MaxBytes(problem.target());
     const int64_t half_ns = shapes.even ? model.TransferNs(bytes / 2) : 0;
     bound.est_ns = std::min(model.CopyNs(bytes),

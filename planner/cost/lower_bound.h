@@ -1,8 +1,11 @@
-// What no plan goes below: the bytes that must move, and the time that this takes.
+// Lower bounds of the bytes and the time of any plan for a problem, from its source and target
+// alone.
 //
-//   const LowerBound bound = LeastCost(problem, model);    // as it stands in a plan
+//   const LowerBound bound = LeastCost(problem, model);    // as a plan records it
 //
-// Of any sequence of the model's steps (planner/cost/cost.h); why: docs/design.md, "Lower bound".
+// They hold for every sequence of the cost model's steps (planner/cost/cost.h). The proof is in
+// docs/design.md, "Lower bound". The search has a heuristic of its own
+// (planner/search/heuristic.h).
 #ifndef MESHIFT_PLANNER_COST_LOWER_BOUND_H_
 #define MESHIFT_PLANNER_COST_LOWER_BOUND_H_
 
@@ -15,12 +18,13 @@
 
 namespace meshift {
 
-// That all ranks together send. 0 where only the target is partial: any rank may hold the value.
+// Bytes that all ranks together send. 0 if a mesh dim is partial in the target alone: any rank may
+// hold the value.
 int64_t LeastBytesMoved(const Problem& problem);
-// bytes_sent: that some rank sends. est_ns: by the model.
+// bytes_sent: that some rank sends. est_ns: under the model.
 LowerBound LeastCost(const Problem& problem, const CostModel& model);
-// Onto another mesh. `first`, `second`: of steps on either mesh; `bits`: of an element, in the
-// narrowest dtype on the way; `reach`: ranks that data must get across.
+// For plans onto another mesh. `first`, `second`: the models of steps on either mesh; `bits`: of an
+// element in the narrowest dtype of the plan; `reach`: the number of ranks that data must cross.
 LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
                      const CostModel& second, int bits, int64_t reach = 2);
 

@@ -37,7 +37,7 @@ int64_t Ns(const std::string& mesh, const std::string& tensor, const std::string
 
 constexpr int64_t kBytes = 24 * 24;
 
-// The same placements of a tensor whose first dim is 65,536 times as long; ragged ones as they are.
+// The same placements for a tensor whose first dim is 65,536 times as long; ragged cuts unchanged.
 testkit::RandomPair Larger(const testkit::RandomPair& pair) {
   TensorType tensor = pair.from.tensor();
   if (tensor.shape.empty()) return pair;
@@ -49,7 +49,7 @@ testkit::RandomPair Larger(const testkit::RandomPair& pair) {
   return from.ok() && to.ok() ? testkit::RandomPair{*from, *to} : pair;
 }
 
-// The tensor of `one`, placed as `like` is; none where that is another kind of tensor.
+// The tensor of `one` with mesh and placements of `like`. None if these do not fit the tensor.
 std::optional<Sharding> OnMesh(const Sharding& one, const Sharding& like) {
   if (like.HasPartial() || like.mesh() == one.mesh()) return std::nullopt;
   absl::StatusOr<Sharding> sharding =
@@ -63,25 +63,25 @@ TEST(LowerBoundTest, MovesWhatRanksLack) {
   EXPECT_EQ(Moved("a=4", "R", "S(0)"), 0);
   EXPECT_EQ(Moved("a=4", "S(0)", "S(1)"), kBytes * 3 / 4);
   EXPECT_EQ(Moved("a=4", "S(0)", "S(0)"), 0);
-  // Two ranks of four have the quarters that they want.
+  // Two ranks of four hold the quarters that they need.
   EXPECT_EQ(Moved("a=2,b=2", "S(0),S(0)", "S(0)[1],S(0)[0]"), kBytes / 2);
-  // Two of four want the half that they have.
+  // Two of four need the half that they hold.
   EXPECT_EQ(Moved("a=2,b=2", "S(0),R", "R,S(0)"), kBytes);
   // A mesh dim that cuts one tensor dim before and another after.
   EXPECT_EQ(Moved("a=2,b=3", "S(0),S(1)", "S(1),S(0)"), kBytes - 2 * 8 * 8 - 2 * 4 * 4);
 }
 
 TEST(LowerBoundTest, MovesContributions) {
-  // Of four contributions, three come to each owner; and four ranks want the sum.
+  // Each owner receives three of four contributions. Four ranks need the sum.
   EXPECT_EQ(Moved("a=4", "P", "S(0)"), kBytes * 3);
   EXPECT_EQ(Moved("a=4", "P", "R"), kBytes * 6);
-  // A rank in the other half of the mesh may want a half of the sum: then it has no contribution
-  // to it, and one message more brings it there.
+  // If a rank in the other half of the mesh needs a half of the sum, it has no contribution to it:
+  // one more message brings it there.
   EXPECT_EQ(Moved("a=2,b=2", "P,S(0)", "S(0),S(0)"), kBytes + kBytes / 2);
   EXPECT_EQ(Moved("a=2,b=2", "P,S(0)", "S(0)[1],S(0)[0]"), kBytes);
-  // Of what stays partial, each contribution must reach the other half of the mesh.
+  // On a mesh dim that stays partial, each contribution must reach the other half of the mesh.
   EXPECT_EQ(Moved("a=2,b=2", "P,S(0)", "P,R"), 2 * kBytes);
-  // But they may be added on the way: eight halves come to one rank of each half.
+  // But contributions may be added first: eight halves come to one rank of each half.
   EXPECT_EQ(Moved("a=8,b=2", "P,P", "P,R"), 16 * kBytes);
   EXPECT_EQ(Moved("a=2,b=8", "P,S(0)", "P,R"), 7 * kBytes);
 }
@@ -91,8 +91,8 @@ TEST(LowerBoundTest, AMillionRanks) {
   EXPECT_EQ(LeastBytesMoved(ProblemOf("a=1024,b=1024", "u8[1048576]", "S(0),S(0)", "R,S(0)")),
             1024 * ranks - ranks);
   EXPECT_EQ(LeastBytesMoved(ProblemOf("a=1024,b=1024", "u8[1024,1024]", "S(0),S(1)", "S(1),S(0)")),
-            0);  // all that is known: ranks may have what they want
-  // But some lack it.
+            0);  // on large meshes each rank is assumed to hold as much as it can
+  // But the flow of single ranks shows that some do not.
   EXPECT_EQ(Ns("a=1024,b=1024", "u8[1024,1024]", "S(0),S(1)", "S(1),S(0)"),
             10000 + 20000 + 500 + 1);
 }
@@ -101,19 +101,19 @@ TEST(LowerBoundTest, TimeOfOneCollective) {
   // 10 us to start, 1 us a hop; 16 MiB over 360 GB/s.
   EXPECT_EQ(Ns("a=4", "u8[8,8]", "S(0)", "R"), 12000 + 1);
   EXPECT_EQ(Ns("a=4", "u8[4096,8192]", "S(0)", "R"), 12000 + 69906);
-  // What is local takes one copy.
+  // A local step takes one copy.
   EXPECT_EQ(Ns("a=4", "u8[8,8]", "R", "S(0)"), 2000 + 1);
   EXPECT_EQ(Ns("a=4", "u8[8,8]", "S(0)", "S(0)"), 0);
-  // A gather, whose rows are joined from all ranks', and a slice.
+  // A gather, which joins rows of all ranks, and a slice.
   EXPECT_EQ(Ns("a=4", "u8[64,64]", "S(1)", "S(0)"), 12000 + 3 + 2 * 2000);
-  // Or three messages, and copies of what stays and of what comes.
+  // Or three messages, and copies of the kept and of the received items.
   const int64_t large = Ns("a=4", "u8[4096,4096]", "S(1)", "S(0)");
   EXPECT_GE(large, 12000 + 8739 + 2 * 2000 + 2 * 1380);
   EXPECT_LE(large, 12000 + 3 * 500 + 8739 + 2 * 2000 + 2 * 1399);
 }
 
 TEST(LowerBoundTest, LargeTensorsAreCopiedOnce) {
-  // Rows of half the length: all that ranks hold in the end is copied, half of it at both ends.
+  // Rows of half the length: all elements of the target are copied, half of them on both ranks.
   const int64_t half = int64_t{16384} * 8192;  // of a rank's share
   const int64_t ns = Ns("a=2", "bf16[16384,16384]", "S(0)", "S(1)");
   const int64_t moved = half * 1000 / 360000;
@@ -136,19 +136,19 @@ TEST(LowerBoundTest, KnowsWhoMustSend) {
     int64_t sent = 0;  // by some rank
   };
   const Case cases[] = {
-      // All but a 32nd part leaves rank 0 by its link, or comes to it.
+      // All but 1/32 leaves rank 0 by its link, or comes to it.
       {"a=1@0", "R", "b=32", "S(0)", kTensor * 31 / 32, 360'000, kTensor * 31 / 32},
       {"a=32", "S(0)", "b=1@0", "R", kTensor * 31 / 32, 360'000, kTensor / 32},
       // A rank that is alone on its host.
       {"a=1@32", "R", "b=32", "S(0)", kTensor, 48'000, kTensor},
       {"a=32", "S(0)", "b=1@32", "R", kTensor, 48'000, kTensor / 32},
-      // Host to host, by all of its links; to each of four hosts.
+      // From host to host, by all of its links; or to each of four hosts.
       {"a=8", "S(0)", "b=8@8-15", "S(0)", kTensor, 8 * 48'000, kTensor / 8},
       {"a=8", "S(0)", "b=8@8-15", "R", kTensor, 8 * 48'000, kTensor / 8},
       {"a=8", "S(0)", "b=4,c=8@8-39", "S(0),R", kTensor, 8 * 48'000, kTensor / 8},
       {"a=8", "S(0)", "b=4,c=8@8-39", "R,S(0)", kTensor, 8 * 48'000, kTensor / 8},
       {"a=8", "S(0)", "b=32@8-39", "R", kTensor, 8 * 48'000, kTensor / 8},
-      // Half of a host's ranks have a copy each: half as many links.
+      // Half of a host's ranks have a copy each, so there are half as many links.
       {"a=4", "R", "b=8@8-15", "S(0)", kTensor, 4 * 48'000, kTensor / 4},
       // Contributions are added before they leave a host, if there is one rank for each.
       {"a=8", "P", "b=8@8-15", "S(0)", kTensor, 8 * 48'000, kTensor},
@@ -172,7 +172,8 @@ TEST(LowerBoundTest, KnowsWhoMustSend) {
   }
 }
 
-// What a host's ranks need together comes by their links; a rank sends what it alone has.
+// The items that a host's ranks need together come over their links. A rank sends the items that
+// only it holds.
 TEST(LowerBoundTest, OnOneMesh) {
   const auto bound = [](const std::string& mesh, const std::string& from, const std::string& to) {
     const Problem problem = ProblemOf(mesh, "u8[1048576,128]", from, to);
@@ -183,9 +184,9 @@ TEST(LowerBoundTest, OnOneMesh) {
   // Three quarters, to eight links of a host.
   EXPECT_GE(bound("a=4,b=8", "S(0),R", "R,R").est_ns, 0.75 * 0.75 * kTensor * 1000 / (8 * 48'000));
   EXPECT_GE(bound("a=4,b=8", "P,R", "R,R").est_ns, 1.0 * kTensor * 1000 / (8 * 48'000) / 2);
-  // Three of four contributions are sent, by whichever rank has a copy.
+  // Three of four contributions are sent, each by a rank that has a copy.
   EXPECT_GE(bound("a=4,b=2", "P,R", "S(0),S(0)").est_ns, 3.0 / 8 * kTensor * 1000 / 360'000);
-  // All that a rank has but what it keeps.
+  // A rank sends all its items except those that it keeps.
   EXPECT_EQ(bound("a=32", "P", "S(0)").bytes_sent, kTensor * 31 / 32);
   EXPECT_EQ(bound("a=4", "S(0){524288,262144,262144,0}", "S(0)").bytes_sent, kTensor / 4);
 }
@@ -199,7 +200,7 @@ TEST(LowerBoundTest, NoPlanIsBelow) {
   const Topology three = Topology::Parse("nvlink=2,rail=4").value();
   const Topology h100 = Topology::Parse("h100").value();
   for (uint64_t seed = 0; seed < 2400; ++seed) {
-    // Large tensors, in one case of two: bytes matter.
+    // In every other case a large tensor, so that bytes matter.
     testkit::RandomPair pair = testkit::RandomCase(seed);
     if (seed % 2 == 1) pair = Larger(pair);
     // Onto the mesh of another case.
@@ -227,7 +228,7 @@ TEST(LowerBoundTest, NoPlanIsBelow) {
       }
     }
   }
-  // The bound is met, too.
+  // The bound is often exact.
   EXPECT_GT(equal, cases / 5);
 }
 

@@ -1,14 +1,15 @@
-// What a step moves by messages, and three ways to count them: where all pieces are alike in closed
-// form (cost_even.cc), else rank by rank (cost_messages.cc), or, among many ranks, by bounds
-// (cost_many_ranks.cc). Internal to the cost model.
+// The messages of an all_to_all or exchange. Counts the bytes and messages of the worst rank in one
+// of three ways: in closed form if all pieces are equal (cost_even.cc), rank by rank
+// (cost_messages.cc), or by branch and bound on many ranks (cost_many_ranks.cc). Internal to the
+// cost model.
 //
 //   const Moves moves(problem, cuts_before, cuts_after, item_bytes);
-//   CountEven(moves, &traffic) || ...;
+//   if (!CountEven(moves, &traffic)) CountByBounds(moves, &traffic);
 //
-// Along one tensor dim a rank's interval depends on the coordinates of that dim's cuts alone, so a
-// box's volume is a product over tensor dims, and so is a sum over all receivers whose coordinates
-// vary freely. The box of the cuts that stay may have several lengths along a tensor dim: each
-// combination of them is a choice of its own.
+// A rank's interval along one tensor dim depends only on its coordinates on that dim's cuts. So the
+// volume of a box is a product over tensor dims, and so is a sum over all receivers whose
+// coordinates vary freely. The cuts that stay may leave several lengths along a tensor dim. Each
+// combination of these lengths is counted by itself.
 #ifndef MESHIFT_PLANNER_COST_MESSAGES_H_
 #define MESHIFT_PLANNER_COST_MESSAGES_H_
 
@@ -22,14 +23,16 @@
 
 namespace meshift::cost_internal {
 
+// One step. Its cuts are the common prefix of each tensor dim's lists, which stays, and the cuts
+// after it, which move.
 struct Moves {
-  // Keeps references to all of them.
+  // Keeps references to the problem and the cuts.
   Moves(const Problem& problem, const CutLists& before, const CutLists& after, int64_t item_bytes);
 
   bool Moving(int k) const {
     return changes.common[k] < before.of[k].size || changes.common[k] < after.of[k].size;
   }
-  // Of a volume along the tensor dims that move.
+  // Bytes of a volume along the tensor dims that move. Saturates.
   int64_t Bytes(__int128 items) const {
     const __int128 product = items * still;
     return product > INT64_MAX ? INT64_MAX : static_cast<int64_t>(product);
@@ -38,18 +41,18 @@ struct Moves {
   const Problem& problem;
   const CutLists& before;
   const CutLists& after;
-  const CutChanges changes;  // other coordinates on `changes.from` are other holders
-  absl::InlinedVector<int, kMaxStateDims> mesh_dims;  // of all that move
+  const CutChanges changes;  // ranks that differ on `changes.from` hold different pieces
+  absl::InlinedVector<int, kMaxStateDims> mesh_dims;  // of all cuts that move
   int64_t ranks = 1;                                  // in a group over them
-  int64_t copies = 1;  // receivers alike but for coordinates that cut nothing after
+  int64_t copies = 1;  // receivers of one box: they differ only on mesh dims without a cut after
   bool ragged = false;
-  // By tensor dim: the lengths, but 0, of the box of the cuts that stay, the longest first.
+  // By tensor dim: the nonzero lengths under the cuts that stay, the longest first.
   absl::InlinedVector<Lengths, 6> wholes;
   int64_t still;         // bytes of an item, times the items along tensor dims that do not move
-  bool is_huge = false;  // what all receivers take together does not fit into 64 bits
+  bool is_huge = false;  // the items of all receivers together do not fit into 64 bits
 };
 
-// `Dim`, for each tensor dim that moves and each length of the box that stays.
+// A `Dim` for each tensor dim that moves and each length under the cuts that stay.
 template <typename Dim>
 class MovingDims {
  public:
@@ -101,9 +104,10 @@ class MovingDims {
   bool receive_packs_ = false;
 };
 
-// Of an all_to_all or an exchange that moves something: the worst rank's bytes and messages, and
-// what is packed. CountEven: false where pieces are not all alike, and whole parts of each other;
-// CountByBounds: REQUIRES: nothing that moves is ragged.
+// Set the worst rank's bytes and messages, and whether they are packed. REQUIRES: an all_to_all or
+// exchange that moves something. CountEven() returns false, and sets nothing, unless pieces are
+// equal and each piece before is a multiple or a divisor of each piece after. CountByBounds()
+// REQUIRES: nothing that moves is ragged.
 bool CountEven(const Moves& moves, Traffic* traffic);
 void CountByBounds(const Moves& moves, Traffic* traffic);
 

@@ -1,4 +1,4 @@
-// What a path of steps costs, and which of two is cheaper.
+// The cost of a path of steps, and the order of costs.
 //
 //   const PathCost cost = before + CostOf(model.Measure(op, state, next), total_bytes);
 //   if (cost < best) ...
@@ -13,8 +13,8 @@
 
 namespace meshift {
 
-// Time first, then the bytes that worst ranks send, then those that all ranks send, then steps.
-// Sums stop at 2^63 - 1.
+// Ordered by time, then by the bytes that the worst ranks send, those that all ranks send, and the
+// number of steps. Sums saturate at 2^63 - 1.
 struct PathCost {
   int64_t ns = 0;
   int64_t bytes = 0;
@@ -31,7 +31,7 @@ struct PathCost {
   }
 };
 
-// Of one step in which all ranks together send so many bytes.
+// The cost of one step. `total_bytes`: that all ranks send together.
 inline PathCost CostOf(const Traffic& traffic, int64_t total_bytes) {
   return {traffic.est_ns, traffic.bytes_sent, total_bytes, 1};
 }

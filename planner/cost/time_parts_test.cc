@@ -43,7 +43,7 @@ TEST(TimePartsTest, AreTheTermsOfTheFormulas) {
   EXPECT_EQ(slow.Sum(), jagged.steps()[0].est_ns);
 }
 
-// Messages, packing and what is kept.
+// Messages, packing and kept bytes.
 TEST(TimePartsTest, OfMessages) {
   const DeviceMesh mesh = *DeviceMesh::Parse("a=4");
   const Sharding from = *Sharding::Parse("f32[64,64]", mesh, "S(0)");

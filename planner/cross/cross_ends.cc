@@ -13,16 +13,17 @@
 namespace meshift {
 namespace {
 
-// Tensor dims that cuts are added to, at most.
+// The most tensor dims that get new cuts.
 constexpr size_t kMaxTensorDims = 4;
-// Replicated mesh dims of which all subsets are tried; of more, each alone and all.
+// Up to this many replicated mesh dims, all their subsets are tried; of more, each alone and all.
 constexpr size_t kMaxSubsetDims = 3;
-// On meshes of so many ranks, where plans are made in no time, each mesh dim may cut any tensor
-// dim; where there are more ways than these, neighbours do the same.
+// On meshes of up to kMaxAssignedRanks ranks, where planning is fast, each mesh dim may cut any
+// tensor dim. If that gives more than kMaxAssignments ways, only runs of neighbouring mesh dims
+// cut.
 constexpr int64_t kMaxAssignedRanks = 64;
 constexpr int64_t kMaxAssignments = 32;
 
-// Mesh dims of size > 1 that hold `kind`.
+// The mesh dims of size > 1 whose placement is of `kind`.
 MeshDims DimsThatAre(const Sharding& sharding, Placement::Kind kind) {
   MeshDims dims;
   for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
@@ -31,8 +32,8 @@ MeshDims DimsThatAre(const Sharding& sharding, Placement::Kind kind) {
   return dims;
 }
 
-// Tensor dims that can be cut: those that are cut already first, then the longest. Of those of
-// size 1 one is enough: a cut of any gives the same rank all there is.
+// The tensor dims that can be cut: those with cuts first, then the longest; ascending. Only one dim
+// of size 1: a cut of any of them gives the same rank the whole tensor.
 std::vector<int> TensorDims(const Sharding& sharding) {
   std::vector<int> dims;
   bool whole = false;
@@ -60,8 +61,8 @@ struct AddedCut {
   int tensor_dim;
 };
 
-// Adds to `list` `base` of `dtype`, with every P replaced by R but on the mesh dims `kept`, and
-// these cuts behind those that are there, in this order.
+// Adds to `list`: `base` in `dtype`, with P replaced by R except on the mesh dims `kept`, and with
+// the cuts `added` after the existing ones, in this order.
 void Add(const Sharding& base, DType dtype, const MeshDims& kept, absl::Span<const AddedCut> added,
          std::vector<Sharding>* list) {
   std::vector<Placement> placements(base.placements().begin(), base.placements().end());
@@ -84,7 +85,7 @@ void Add(const Sharding& base, DType dtype, const MeshDims& kept, absl::Span<con
   }
 }
 
-// All of `cuts` cut tensor dim k.
+// The same, where all of `cuts` cut tensor dim k.
 void Add(const Sharding& base, DType dtype, const MeshDims& kept, int k, const MeshDims& cuts,
          std::vector<Sharding>* list) {
   absl::InlinedVector<AddedCut, 6> added;
@@ -92,9 +93,9 @@ void Add(const Sharding& base, DType dtype, const MeshDims& kept, int k, const M
   Add(base, dtype, kept, added, list);
 }
 
-// The first or the last of `dims` cut a tensor dim together, the others none: the ends of a mesh of
-// two dims, whatever its dims are made of. A path to each takes longer to find the more dims there
-// are, so these are few.
+// Adds shardings where the first or the last of `dims` together cut one tensor dim, and the others
+// none. These are the ends of a mesh of two dims, however its dims are factored. They are few
+// because the search for each takes longer with each mesh dim.
 void AddRuns(const Sharding& bare, DType dtype, const MeshDims& kept, const MeshDims& dims,
              std::vector<Sharding>* list) {
   for (const int k : TensorDims(bare)) {
@@ -105,8 +106,8 @@ void AddRuns(const Sharding& bare, DType dtype, const MeshDims& kept, const Mesh
   }
 }
 
-// On a small mesh: each of `dims` cuts any tensor dim, or none; in mesh order and the other way
-// round.
+// On a small mesh: adds shardings where each of `dims` cuts any tensor dim or none, in mesh order
+// and in reverse order.
 void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, const MeshDims& dims,
                     std::vector<Sharding>* list) {
   if (base.mesh().NumRanks() > kMaxAssignedRanks) return;
@@ -167,7 +168,7 @@ std::vector<Sharding> CrossSources(const Sharding& from, DType dtype) {
   const MeshDims idle = DimsThatAre(from, Placement::Kind::kReplicate);
   for (const int k : TensorDims(from)) {
     Add(from, dtype, {}, k, partial, &list);
-    // Sliced first, then reduced.
+    // Sliced before the reduction.
     Add(from, dtype, {}, k, idle, &list);
     Add(from, dtype, {}, k, Joined(idle, partial), &list);
   }
@@ -190,7 +191,7 @@ std::vector<Sharding> PartialSources(const Sharding& from, DType dtype, bool at_
   if (at_once || partial.size() == 1) return list;
   for (const MeshDims& kept : Subsets(partial)) {
     MeshDims reduced;
-    bool averaged = false;  // an average is divided once
+    bool averaged = false;  // averages must cross whole, since they are divided once
     for (const int d : partial) {
       if (Contains(kept, d)) continue;
       reduced.push_back(d);
@@ -209,7 +210,7 @@ std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
   MeshDims replicated = DimsThatAre(to, Placement::Kind::kReplicate);
   MeshDims masked;
   for (const int d : DimsThatAre(to, Placement::Kind::kPartial)) {
-    // An average masks no cut: it keeps the value everywhere, as a replica does.
+    // P(avg) cannot be masked from a cut: each rank needs the whole value, as a replica does.
     const bool everywhere = to.placement(d).op() == ReduceOp::kAvg;
     (everywhere ? replicated : masked).push_back(d);
   }

@@ -23,18 +23,18 @@ std::vector<std::string> Texts(const std::vector<Sharding>& list) {
 
 using List = std::vector<std::string>;
 
-// On large meshes only some ends are worth a look.
+// Large meshes get only a few ends.
 TEST(CrossEnds, SourcesAreReducedScatteredOrSliced) {
   EXPECT_EQ(Texts(CrossSources(Parse("f32[80,80]", "a=20,b=4", "S(0),R"), DType::kF32)),
             (List{"S(0),R", "S(0),S(0)", "S(0),S(1)"}));
   EXPECT_EQ(Texts(CrossSources(Parse("f32[80,80]", "a=20,b=4", "P,S(0)"), DType::kF32)),
             (List{"R,S(0)", "S(0)[1],S(0)[0]", "S(1),S(0)"}));
-  // What is replicated is sliced before, so that no two groups reduce the same.
+  // Replicated dims are sliced before, so that no two groups reduce the same elements.
   EXPECT_EQ(Texts(CrossSources(Parse("f32[80]", "a=20,b=4", "P,R"), DType::kF32)),
             (List{"R,R", "S(0),R", "R,S(0)", "S(0)[1],S(0)[0]"}));
-  // Of dims of size 1 one is cut: who has it has all.
+  // Only one dim of size 1 is cut: its owner has the whole tensor.
   EXPECT_EQ(Texts(CrossSources(Parse("f32[1,1]", "a=2", "P"), DType::kF32)), (List{"R", "S(0)"}));
-  // Nothing to cut.
+  // No dim can be cut.
   EXPECT_EQ(Texts(CrossSources(Parse("f32[]", "a=2", "P"), DType::kF32)), (List{"R"}));
   EXPECT_EQ(Texts(CrossSources(Parse("f32[0]", "a=2", "P"), DType::kF32)), (List{"R"}));
 }
@@ -45,16 +45,16 @@ TEST(CrossEnds, ContributionsMayCross) {
   };
   EXPECT_EQ(sources("f32[80,80]", "a=20,b=4", "P,S(0)", false), (List{"P,S(0)"}));
   EXPECT_EQ(sources("f32[80]", "a=20,b=4", "P,R", false), (List{"P,R", "P,S(0)"}));
-  // What is P on one mesh dim may be reduced before; an average is so at last.
+  // Some of the partial mesh dims may be reduced before; those of an average must cross.
   EXPECT_EQ(sources("f32[80]", "a=20,b=4", "P,P", false),
             (List{"P,P", "P,R", "P,S(0)", "R,P", "S(0),P"}));
   EXPECT_EQ(sources("f32[80]", "a=20,b=4", "P(avg),P", false),
             (List{"P(avg),P", "P(avg),R", "P(avg),S(0)"}));
   EXPECT_EQ(sources("f32[80]", "a=20,b=4", "P,P", true), (List{"P,P"}));
-  // On small meshes all cuts of what is not P.
+  // On small meshes: all cuts of the mesh dims that are not P.
   EXPECT_EQ(sources("f32[8]", "a=2,b=2,c=2", "S(0),R,P", false),
             (List{"S(0),R,P", "S(0),S(0),P", "R,R,P", "R,S(0),P", "S(0)[1],S(0)[0],P"}));
-  // Nothing to add, or nothing at all.
+  // No mesh dim of size > 1 is P, or the tensor is empty.
   EXPECT_EQ(sources("f32[8]", "a=2,b=1", "S(0),P", false), List());
   EXPECT_EQ(sources("f32[0]", "a=2", "P", false), List());
 }
@@ -64,7 +64,7 @@ TEST(CrossEnds, TargetsAreGatheredOrMasked) {
             (List{"R,S(1)", "S(0),S(1)", "S(1)[1],S(1)[0]"}));
   EXPECT_EQ(Texts(CrossTargets(Parse("f32[80]", "a=20,b=4", "P,R"), DType::kF32)),
             (List{"R,R", "S(0),R", "S(0),S(0)"}));
-  // An average masks no cut, but a gather completes one before.
+  // A mask cannot make P(avg) from a cut; a gather has to remove the cut before.
   EXPECT_EQ(Texts(CrossTargets(Parse("f32[80]", "a=20,b=4", "P(avg),R"), DType::kF32)),
             (List{"R,R", "S(0),R", "R,S(0)", "S(0),S(0)"}));
   EXPECT_EQ(Texts(CrossTargets(Parse("f32[80]", "a=20,b=4", "P(avg),P"), DType::kF32)),
@@ -77,7 +77,8 @@ TEST(CrossEnds, OnSmallMeshesAllCuts) {
                   "S(0),S(0)", "S(0)[1],S(0)[0]", "S(1),S(0)", "S(1),S(1)"}));
 }
 
-// 27 ways in two orders are all there; of 64 those where the first dims or the last cut alike.
+// 27 ways in two orders are all tried; of 64 only those where the first or the last dims cut
+// together.
 TEST(CrossEnds, OfManyCutsThoseOfNeighbours) {
   EXPECT_EQ(CrossSources(Parse("f32[8,8]", "a=2,b=2,c=2", "R,R,R"), DType::kF32).size(), 41);
   EXPECT_EQ(Texts(CrossSources(Parse("f32[8,8,8]", "a=2,b=2,c=2", "S(1),S(1),S(1)"), DType::kF32)),
@@ -101,7 +102,7 @@ TEST(CrossEnds, NoneIsTwiceNoneIsPartial) {
 }
 
 TEST(CrossEnds, NoByteIsCut) {
-  // Halves of 4 elements are whole bytes; quarters of 2 too, eighths are not.
+  // A half of 4 elements, or a quarter of 2, is whole bytes; an eighth is not.
   EXPECT_EQ(Texts(CrossTargets(Parse("f4e2m1[8]", "a=4", "R"), DType::kF4E2M1)),
             (List{"R", "S(0)"}));
   EXPECT_EQ(Texts(CrossTargets(Parse("f4e2m1[8]", "a=8", "R"), DType::kF4E2M1)), (List{"R"}));

@@ -33,35 +33,37 @@
 namespace meshift {
 namespace {
 
-// Beyond so many ranks and messages of crossings that were priced, the best so far is taken: pairs
-// come by what they cost at least. Pairs of meshes of some hundred ranks stay far below.
+// Ranks and messages of the crossings that are priced. Beyond this, the cheapest pair so far is
+// returned; pairs are priced in the order of their lower bounds. Pairs of meshes of some hundred
+// ranks stay far below.
 constexpr int64_t kMaxWork = int64_t{1} << 18;
-// Of all searches to and from ends near the other mesh: over ragged cuts they may take long.
+// Work of all searches to and from near ends: those over ragged cuts can take long.
 constexpr int64_t kMaxNearWork = int64_t{1} << 22;
-// What these count for in the planner's budget (base/work_budget.h): a rank or a piece that is
-// looked at in a bound, and one that a crossing is made of.
+// Units of the planner's budget (base/work_budget.h): per rank or piece in a lower bound, per rank
+// of a crossing, per message of a crossing.
 constexpr int64_t kBoundWork = 6;
 constexpr int64_t kRankWork = 12;
 constexpr int64_t kMessageWork = 8;
 
-// The steps on one mesh. Stays where it is: the model knows the problem.
+// The steps on one mesh. Not movable: the model refers to the problem.
 struct Half {
   Half(Problem p, const PlannerOptions& options, const CostOptions& cost)
       : problem(std::move(p)), model(problem, options.topology, cost) {}
   Problem problem;
   const CostModel model;
   ReductionChoice choice;
-  std::optional<Path> path;  // none: no path keeps to the limit, over the groups allowed
-  bool is_least = true;      // of the goal kMemory: no path needs less workspace
+  std::optional<Path> path;  // nullopt: no path keeps to the limits
+  bool is_least = true;      // goal kMemory: no path needs less workspace
   PathCost cost;
-  // In bytes. The value that crosses is in it, unless it is the caller's tensor.
+  // Bytes. Includes the value that crosses, unless that is the caller's tensor.
   int64_t workspace = 0;
 };
 
-// Where a half begins and ends: at the caller's tensor, or at the crossing.
+// kSource: from the caller's source to the crossing. kTarget: from the crossing to the caller's
+// target.
 enum class Side : uint8_t { kSource, kTarget };
 
-// What the step adds up where the value before it is partial: all contributions, in order.
+// Makes the crossing add all contributions of the partial value `before`, in order.
 void SetReduction(const Sharding& before, int64_t reduce_block, Step* step) {
   step->reduce_order = ReduceOrder::kAscending;
   if (reduce_block > 0) step->reduce_block = reduce_block;
@@ -72,14 +74,14 @@ void SetReduction(const Sharding& before, int64_t reduce_block, Step* step) {
     if (op == ReduceOp::kAvg) {
       step->divisor = step->divisor.value_or(1) * before.mesh().dim(d).size;
     }
-    // A sum of averages is one.
+    // A sum of averages is an average.
     if (step->reduce_op != ReduceOp::kAvg) step->reduce_op = op;
   }
 }
 
-// Whether the group of all mesh dims that are partial may not be made. What it would reduce by
-// itself then crosses as it is, and is added in order: that is as invariant, and a matter of
-// placements and groups too, not of size.
+// Whether the limits forbid the group of all partial mesh dims. The contributions of a reduction in
+// that group then cross and are added in order. That is as batch-invariant: it too depends on
+// placements and groups only, not on sizes.
 bool LacksReducingGroup(const Sharding& from, const PlanGroups& groups) {
   if (!groups.IsBounded()) return false;
   DimMask partial = 0;
@@ -97,19 +99,19 @@ bool Reduces(const Path& path) {
                      [](const Move& move) { return IsReduction(move.op); });
 }
 
-// `options.max_memory` and `options.groups` are not looked at, but `limits`.
+// Ignores options.max_memory and options.groups; `limits` applies instead.
 absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, const Sharding& to,
                                                std::optional<DType> reduce_dtype,
                                                const PlannerOptions& options,
                                                const PlanGroups& groups, const CrossLimits& limits,
                                                WorkBudget& budget) {
-  // What the source's half leaves partial, the crossing adds; the target's begins without P.
+  // The crossing adds what the first half leaves partial; the second half begins without P.
   MESHIFT_ASSIGN_OR_RETURN(Problem problem,
                            Problem::Create(from, to, reduce_dtype, /*reduced_behind=*/true));
   problem.SetBudget(&budget);
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
-  choice.rules.masks_cuts = false;  // behind the crossing nothing is added
-  // Larger values take more memory; to look for them with each pair of ends takes too long.
+  choice.rules.masks_cuts = false;  // no reduction after the crossing
+  // Larger values take more memory, and searching for them with each pair of ends takes too long.
   const bool is_limited = limits.goal == CrossGoal::kMemory || limits.workspace.has_value();
   if (is_limited && !options.max_value) choice.rules.max_value = problem.MaxValueBytes();
   CostOptions cost = CostOptionsOf(options, choice);
@@ -159,49 +161,51 @@ class CrossPlanner {
     }
   }
 
-  // RESOURCE_EXHAUSTED: no pair that was looked at keeps to the limits.
+  // RESOURCE_EXHAUSTED: no pair that was priced keeps to the limits.
   absl::StatusOr<Plan> Run();
-  // The cheapest, no two with one label.
+  // The cheapest plans; each label once.
   absl::StatusOr<std::vector<Plan>> List(size_t most, LabelFn label);
-  // Whether all that might be better was looked at.
+  // Whether all pairs that might be better were priced.
   bool is_done() const { return is_done_; }
 
  private:
   struct Pair {
     const Half* first;
     const Half* second;
-    int64_t least;  // ns, or bytes of the workspace, as the goal is
+    int64_t least;  // lower bound of the goal: ns, or bytes of workspace
   };
-  // What is wanted less of.
+  // The value of the goal: ns, or bytes of workspace.
   int64_t Amount(const PathCost& cost, int64_t workspace) const {
     return limits_.goal == CrossGoal::kCost ? cost.ns : workspace;
   }
-  // The workspace of a pair's crossing.
+  // The bytes of workspace that a pair's crossing needs.
   static int64_t CrossingWorkspace(const Pair& pair, const Traffic& traffic);
-  // What the crossing takes besides, where it is all there is and works on a copy.
+  // The bytes of a copy that the crossing works on, if it is the only step and not in place; else
+  // 0.
   int64_t CopiedBytes(const Pair& pair, const Crossing& crossing) const;
-  // PlanHalf() to or from `end`. Ends near the other mesh have a small budget of their own: null
-  // where that does not do.
+  // PlanHalf() to or from `end`. Near ends share a small budget of their own; null when that is
+  // exhausted.
   absl::StatusOr<std::unique_ptr<Half>> PlanTo(Side side, const Sharding& end, bool is_near);
-  // Where a crossing may begin.
+  // A half that ends at the crossing.
   struct First {
     const Half* half;
     Pieces pieces;
   };
-  // Those whose value has `dtype`; where there is none, why the first of them is none.
+  // Finds the halves whose value has `dtype` at the crossing. If there are none, returns the error
+  // of the first.
   absl::Status FindFirsts(DType dtype, std::vector<First>* firsts);
-  // Adds the pairs whose crossing moves the value in `dtype`.
+  // Adds the pairs whose value crosses in `dtype`.
   absl::Status AddPairs(DType dtype);
-  // All pairs, those that may be best first.
+  // Finds all pairs and sorts them by their lower bounds.
   absl::Status FindPairs();
-  // Whether contributions may be added by who takes them: in order, so that replicas are equal, and
-  // as the promise asks of all reductions.
+  // Whether receivers may add contributions: in order, so that replicas are equal, and so that the
+  // promise holds for all reductions.
   bool MayCrossPartial(DType dtype) const {
     if (!plain_ || !options_.ordered_reductions || dtype != reduce_dtype_) return false;
     return plain_->exact || plain_->ordered ||
            options_.reproducibility <= Reproducibility::kReplicas;
   }
-  // A pair with its crossing.
+  // A pair, and its crossing and cost.
   struct Priced {
     Pair pair;
     PathCost cost;
@@ -209,7 +213,7 @@ class CrossPlanner {
     Crossing crossing;
     Traffic traffic;
   };
-  // nullopt where it is not within the limits, or too many messages cross.
+  // nullopt if the pair breaks a limit, or has too many messages.
   std::optional<Priced> Price(const Pair& pair);
   Plan Assemble(const Priced& priced) const;
   int64_t LargestBytes(const Sharding& sharding, DType dtype) const {
@@ -219,20 +223,21 @@ class CrossPlanner {
   const Sharding& from_;
   const Sharding& to_;
   const PlannerOptions& asked_;
-  PlannerOptions options_;  // the same, or with a stronger promise
+  PlannerOptions options_;  // asked_, or with a stronger promise
   const PlanGroups& groups_;
   const CrossLimits limits_;
   WorkBudget& budget_;
   WorkBudget near_budget_{kMaxNearWork};
   const MeshPair meshes_;
-  DType reduce_dtype_ = DType::kF32;  // the source's where nothing is reduced
-  int64_t max_bytes_ = 0;             // of a value on the way
+  DType reduce_dtype_ = DType::kF32;  // the source's if the plan has no reduction
+  int64_t max_bytes_ = 0;             // the most of a value between two steps
   std::vector<std::unique_ptr<Half>> halves_;
   bool is_done_ = true;
   std::vector<Pair> pairs_;
-  int64_t work_ = 0;            // ranks and messages that were looked at
-  int64_t fewest_ = INT64_MAX;  // messages of crossings that have too many
-  // Of the plainest source. Others do reductions alike: bits must not depend on cost.
+  int64_t work_ = 0;            // ranks and messages of the priced crossings
+  int64_t fewest_ = INT64_MAX;  // the fewest messages of a crossing that has too many
+  // The choice of the simplest source. All sources reduce in the same way: bits must not depend on
+  // cost.
   std::optional<ReductionChoice> plain_;
 };
 
@@ -429,7 +434,7 @@ absl::StatusOr<std::vector<Plan>> CrossPlanner::List(size_t most, LabelFn label)
     std::string label;
     Plan plan;
   };
-  std::vector<Listed> all;  // the cheapest first
+  std::vector<Listed> all;  // sorted by cost
   for (const Pair& pair : pairs_) {
     if ((all.size() == most && pair.least > all.back().cost.ns) || work_ > kMaxWork) break;
     if (budget_.exhausted()) break;

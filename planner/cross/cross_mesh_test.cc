@@ -43,28 +43,28 @@ struct Golden {
 
 TEST(CrossMeshTest, GoldenPlans) {
   for (const Golden& g : std::vector<Golden>{
-           // The same ranks in other dims: nothing moves.
+           // The same ranks with other dims: nothing is sent.
            {"f32[8,8]", "a=8", "S(0)", "x=2,y=4", "S(0),S(0)", "relabel{onto mesh 1} -> S(0),S(0)"},
            {"f32[8,8]", "a=2", "R", "b=2@1,0", "R", "relabel{onto mesh 1} -> R"},
-           // Then gathered in the new terms.
+           // The same, then gathered on the second mesh.
            {"bf16[4096,4096]", "a=8", "S(0)", "x=2,y=4", "S(0),R",
             "relabel{onto mesh 1} -> S(0),S(0); all_gather{y} -> S(0),R"},
-           // In another order: each rank sends its box to one.
+           // The same ranks in another order: each rank sends its box to one rank.
            {"f32[8,8]", "a=4", "S(0)", "b=4@3,2,1,0", "S(0)", "exchange{onto mesh 1} -> S(0)"},
            // Disjoint ranks.
            {"f32[8,8]", "a=4", "S(0)", "b=2@4-5", "S(1)", "exchange{onto mesh 1} -> S(1)"},
-           // All want all of it: as well by messages as by a gather at the other end.
+           // All receivers need everything: messages are as cheap as a gather on the second mesh.
            {"bf16[8192,8192]", "a=4", "S(0)", "b=4@4-7", "R", "exchange{onto mesh 1} -> R"},
-           // Reduced by scattering, and masked at the other end.
+           // A reduce_scatter before the crossing, or a mask after it.
            {"bf16[8192,8192]", "a=4", "P", "b=4@4-7", "S(0)",
             "reduce_scatter{a} -> S(0); exchange{onto mesh 1} -> S(0)"},
            {"bf16[8192,8192]", "a=4", "S(0)", "b=4@4-7", "P",
             "exchange{onto mesh 1} -> S(0); mask{b} -> P"},
-           // What is small is added by who takes it.
+           // The receivers add small contributions.
            {"f32[]", "a=2", "P", "b=2@2-3", "R", "exchange{onto mesh 1} -> R"},
            {"f32[64,64]", "a=4", "P", "b=2,c=2@4-7", "R,S(1)", "exchange{onto mesh 1} -> R,S(1)"},
            {"f32[4]", "a=2", "P", "b=2@2-3", "P", "exchange{onto mesh 1} -> S(0); mask{b} -> P"},
-           // Who has all there is keeps it.
+           // A receiver that holds everything keeps it.
            {"f32[1,3]", "a=4", "S(0)", "b=2,c=2", "P,P",
             "relabel{onto mesh 1} -> S(0),S(0); mask{b,c} -> P,P"},
            {"f32[0,8]", "a=2", "S(1)", "b=3@4-6", "R", "relabel{onto mesh 1} -> R"},
@@ -75,7 +75,7 @@ TEST(CrossMeshTest, GoldenPlans) {
 }
 
 TEST(CrossMeshTest, AcrossSlowLinksEachElementGoesOnce) {
-  // Eight ranks of one machine want what another one has.
+  // Eight ranks of one host need the data of another host.
   const Plan plan = TryPlan("bf16[8192,8192]", "a=8", "S(0)", "b=8@8-15", "R",
                             {.topology = Topology::Parse("nvlink=8").value()})
                         .value();
@@ -100,7 +100,7 @@ TEST(CrossMeshTest, CastsWhereBytesAreFew) {
 }
 
 TEST(CrossMeshTest, ReducesInTheDTypeOfThePlan) {
-  // Summed in f32, since bf16 sums would be rounded once more on the way to f8.
+  // Sums in f32: bf16 sums would be rounded a second time, to f8.
   const Shape shape = {4096, 4096};
   const Sharding from = Sharding::Parse(TensorType{DType::kBF16, shape}, Mesh("a=4"), "P").value();
   const Sharding to =
@@ -132,7 +132,7 @@ TEST(CrossMeshTest, KeepsThePromise) {
             "reproducibility 'ordered' needs reductions in order, which the options forbid");
 }
 
-// What a crossing adds: all contributions, in order, in the dtype of the plan's reductions.
+// A crossing adds all contributions, in order, in the plan's reduce dtype.
 TEST(CrossMeshTest, SmallContributionsAreAddedByWhoTakesThem) {
   const auto parse = [](const char* tensor, const char* mesh, const char* placements) {
     return Sharding::Parse(tensor, Mesh(mesh), placements).value();
@@ -148,8 +148,8 @@ TEST(CrossMeshTest, SmallContributionsAreAddedByWhoTakesThem) {
   EXPECT_EQ(step.divisor, 2);
   EXPECT_EQ(step.wire_dtype, DType::kF32);
   EXPECT_EQ(step.accumulate_dtype, DType::kF32);
-  // Each of twelve ranks has one half of one of six contributions, for one of two takers; rank 4
-  // for rank 3, which has the other half of another one itself.
+  // Each of twelve ranks holds a half of one of six contributions, for one of two receivers. Rank 4
+  // sends to rank 3, which holds the other half of another contribution itself.
   EXPECT_EQ(BytesSent(plan, 1, 4), 12);
   EXPECT_EQ(BytesSent(plan, 1, 3), 12);
   EXPECT_EQ(BytesSent(plan, 1, 20), 0);
@@ -161,11 +161,11 @@ TEST(CrossMeshTest, SmallContributionsAreAddedByWhoTakesThem) {
   EXPECT_NE(PlanToText(plan).find("avg/2:ascending f32 exact mesh=1"), std::string::npos)
       << PlanToText(plan);
 
-  // Where the options forbid an order, all is reduced before.
+  // If the options forbid ordered sums, a reduction comes before the crossing.
   EXPECT_EQ(Steps(MakePlan(parse("f32[8]", "a=2", "P"), parse("f32[8]", "b=2@2-3", "R"),
                            {.ordered_reductions = false})),
             "reduce_scatter{a} -> S(0); exchange{onto mesh 1} -> R");
-  // In blocks, where these are asked for.
+  // In blocks, if the options ask for them.
   const Plan blocks = MakePlan(parse("f32[8]", "a=4", "P"), parse("f32[8]", "b=2@4-5", "R"),
                                {.reproducibility = Reproducibility::kOrdered, .reduce_block = 2})
                           .value();
@@ -173,13 +173,13 @@ TEST(CrossMeshTest, SmallContributionsAreAddedByWhoTakesThem) {
   EXPECT_EQ(blocks.steps()[0].reduce_block, 2);
   EXPECT_EQ(blocks.kept(), Reproducibility::kOrdered);
   EXPECT_TRUE(Verify(blocks).ok());
-  // Without elements nothing crosses that could be added.
+  // Without elements, no contribution crosses.
   EXPECT_EQ(Steps(MakePlan(parse("f32[0]", "a=2", "P"), parse("f32[0]", "b=2@2-3", "R"))),
             "all_reduce{a} -> R; relabel{onto mesh 1} -> R");
 }
 
 TEST(CrossMeshTest, WhichReductionIsNoMatterOfCost) {
-  // An engine whose all_reduce alone is invariant: no size makes the plan scatter instead.
+  // On an engine with an invariant all_reduce only, no size makes the plan scatter instead.
   PlannerOptions options{.reproducibility = Reproducibility::kBatchInvariant};
   options.engine.native_invariance = NativeInvariance::kAllReduce;
   for (const char* tensor : {"f32[4]", "f32[64,64]", "f32[8192,8192]"}) {
@@ -190,7 +190,7 @@ TEST(CrossMeshTest, WhichReductionIsNoMatterOfCost) {
   }
 }
 
-// Where no group may be made, contributions cross and are added in order, whatever the size.
+// If no group may be made, contributions cross and are added in order, whatever the size.
 TEST(CrossMeshTest, BatchInvarianceNeedsNoGroupThatReduces) {
   PlannerOptions options{.reproducibility = Reproducibility::kBatchInvariant};
   const auto plan = [&](const char* tensor) {
@@ -213,7 +213,7 @@ TEST(CrossMeshTest, BatchInvarianceNeedsNoGroupThatReduces) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-// A reduce dtype that rounds contributions is what was asked for, wherever they are added.
+// The option reduce_dtype holds wherever contributions are added, even if it rounds them.
 TEST(CrossMeshTest, ContributionsCrossInANarrowerDType) {
   PlannerOptions options{.reduce_dtype = DType::kBF16};
   const Plan plan = TryPlan("f32[8]", "a=2", "P", "b=2@2-3", "R", options).value();
@@ -221,7 +221,7 @@ TEST(CrossMeshTest, ContributionsCrossInANarrowerDType) {
   EXPECT_EQ(plan.steps()[1].wire_dtype, DType::kBF16);
   EXPECT_EQ(plan.steps()[1].accumulate_dtype, DType::kF32);
   EXPECT_TRUE(Verify(plan).ok());
-  // Also where no group may be made that adds them before.
+  // Also if no group may be made that adds them before.
   options.reproducibility = Reproducibility::kOrdered;
   options.groups.allow_new_groups = false;
   const Plan ordered = TryPlan("f32[8]", "a=2,c=2", "P,P", "b=2@4-5", "R", options).value();
@@ -242,7 +242,7 @@ TEST(CrossMeshTest, RefusesByName) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Nor does it try to list them, which would take gigabytes.
+// The messages are not listed first, which would take gigabytes.
 TEST(CrossMeshTest, RefusesTooManyMessages) {
   const absl::StatusOr<Plan> plan =
       TryPlan("f32[20000,20000]", "a=20000", "S(0)", "b=20000@20000-39999", "S(1)");
@@ -253,12 +253,12 @@ TEST(CrossMeshTest, RefusesTooManyMessages) {
 }
 
 TEST(CrossMeshTest, BoundsAreThoseOfTheElements) {
-  // Rank 2 wants nothing, and alone has two elements.
+  // Rank 2 receives nothing, and is the only holder of two elements.
   EXPECT_EQ(TryPlan("f32[8]", "a=3", "S(0)", "b=2", "S(0)")->lower_bound().bytes_sent, 2 * 4);
-  // Each contribution leaves its rank, or is added to.
+  // Each contribution leaves its rank, or another is sent to it.
   EXPECT_EQ(TryPlan("f32[8]", "a=2", "P", "b=1@2", "R")->lower_bound().bytes_sent, 8 * 4);
   EXPECT_EQ(TryPlan("f32[8]", "a=2", "P", "b=1@1", "R")->lower_bound().bytes_sent, 8 * 4);
-  // Any of two ranks may send to another two: half each.
+  // Either of two ranks may send to the other two: half of the bytes each.
   EXPECT_EQ(TryPlan("f32[8]", "a=2", "R", "b=2@2-3", "S(0)")->lower_bound().bytes_sent, 8 * 4 / 4);
   EXPECT_EQ(TryPlan("f32[8]", "a=2", "S(0)", "b=1,c=2", "R,S(0)")->lower_bound().bytes_sent, 0);
 }
@@ -337,7 +337,7 @@ int64_t LargestBytes(const Sharding& sharding) {
   return Bytes(sharding.dtype(), sharding.MaxLocalElements());
 }
 
-// What a plan onto another mesh must have, whatever it is.
+// Facts that hold for every plan onto another mesh.
 void Check(const Plan& plan, const Sharding& from, const Sharding& to) {
   ASSERT_EQ(plan.meshes().size(), 2u);
   ASSERT_EQ(plan.fields().from_mesh, 0);
@@ -444,7 +444,7 @@ TEST(CrossMeshTest, RandomPairsArePlanned) {
     const Verdict verdict = Verify(*plan);
     ASSERT_TRUE(verdict.ok()) << verdict.fault->rule << ": " << verdict.fault->message << "\n"
                               << PlanToText(*plan);
-    // What is printed is read.
+    // Both text forms read back.
     ASSERT_EQ(PlanFromJson(PlanToJson(*plan)).value(), *plan);
     const absl::StatusOr<Plan> read = PlanFromText(PlanToText(*plan));
     ASSERT_TRUE(read.ok()) << read.status() << "\n" << PlanToText(*plan);

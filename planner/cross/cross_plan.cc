@@ -16,10 +16,10 @@
 namespace meshift {
 namespace {
 
-// From one sharding to another, within what the options allow.
+// The plans from one sharding to another, for LimitedPlanner's search within the options' limits.
 class CrossPlans final : public LimitedPlanner<Plan> {
  public:
-  // Keeps references to all of them.
+  // Keeps references to all arguments.
   CrossPlans(const Sharding& from, const Sharding& to, const PlannerOptions& options,
              const PlanGroups& groups, WorkBudget& budget)
       : LimitedPlanner(options, groups, TensorMemory(from, to, options.buffers)),
@@ -34,7 +34,7 @@ class CrossPlans final : public LimitedPlanner<Plan> {
     MESHIFT_ASSIGN_OR_RETURN(Plan plan, CheapestOver(allowed, /*within_memory=*/false, INT64_MAX));
     return LeastOver(allowed, std::move(plan));
   }
-  // `cheapest`, if nothing is known to need less.
+  // Returns `cheapest` unless another plan needs less workspace.
   absl::StatusOr<Least<Plan>> LeastOver(const GroupSet* allowed, Plan cheapest) const;
   absl::StatusOr<Plan> Run(const CrossLimits& limits, bool* is_done = nullptr) const {
     return FindCrossPlan(from_, to_, options(), groups(), limits, budget_, is_done);
@@ -74,7 +74,7 @@ absl::StatusOr<Plan> CrossPlans::CheapestOver(const GroupSet* allowed, bool with
   return std::move(least.solution);
 }
 
-// Ranks are listed before anything else is done.
+// Before any other work: all of it is at least linear in the ranks.
 absl::Status ChargeRanks(const Sharding& from, const Sharding& to, WorkBudget& budget) {
   constexpr int64_t kRankWork = 8;
   const int64_t ranks = from.mesh().NumRanks() + to.mesh().NumRanks();

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "meshift/placement.h"
@@ -14,30 +14,72 @@
 namespace meshift {
 namespace {
 
-// Tensor dims that are cut, at most, unless more mesh dims need one each.
+// The most tensor dims that are cut, unless more mesh dims need one each.
 constexpr size_t kMaxTensorDims = 2;
 
-// Per mesh dim the coordinates that some near rank has.
+// By mesh dim: which coordinates are those of some near rank.
 using NearCoordinates = std::vector<std::vector<bool>>;
 
+// A set of ranks or domains, as ascending runs of consecutive numbers: a mesh of millions of ranks
+// has few of them.
+class NumberSet {
+ public:
+  void Add(int64_t number) {
+    if (!runs_.empty() && number >= runs_.back().first && number <= runs_.back().last + 1) {
+      runs_.back().last = std::max(runs_.back().last, number);
+    } else {
+      runs_.push_back({number, number});
+    }
+  }
+  // To be called after the last Add().
+  void Merge() {
+    std::sort(runs_.begin(), runs_.end(),
+              [](const Run& a, const Run& b) { return a.first < b.first; });
+    size_t merged = 0;
+    for (const Run& run : runs_) {
+      if (merged > 0 && run.first <= runs_[merged - 1].last + 1) {
+        runs_[merged - 1].last = std::max(runs_[merged - 1].last, run.last);
+      } else {
+        runs_[merged++] = run;
+      }
+    }
+    runs_.resize(merged);
+  }
+  bool Contains(int64_t number) const {
+    const auto after =
+        std::upper_bound(runs_.begin(), runs_.end(), number,
+                         [](int64_t value, const Run& run) { return value < run.first; });
+    return after != runs_.begin() && number <= std::prev(after)->last;
+  }
+
+ private:
+  struct Run {
+    int64_t first = 0;
+    int64_t last = 0;
+  };
+  std::vector<Run> runs_;
+};
+
+// Whether some coordinate is not near.
 bool IsProper(const std::vector<bool>& near) {
   return std::find(near.begin(), near.end(), false) != near.end();
 }
 
-// `level`: -1 for the ranks themselves. nullopt where no rank is near, or some rank is for each
-// coordinate.
+// `level`: -1 means that near ranks are those of `other` themselves. nullopt if no rank is near, or
+// if every mesh dim has a near rank at each coordinate.
 std::optional<NearCoordinates> FindNear(const DeviceMesh& mesh, const DeviceMesh& other,
                                         const Topology& topology, int level) {
   const auto place = [&](int64_t rank) {
     return level < 0 ? rank : topology.DomainOf(level, rank);
   };
-  absl::flat_hash_set<int64_t> places;
-  for (int64_t i = 0; i < other.NumRanks(); ++i) places.insert(place(other.RankAt(i)));
+  NumberSet places;
+  for (int64_t i = 0; i < other.NumRanks(); ++i) places.Add(place(other.RankAt(i)));
+  places.Merge();
   NearCoordinates near;
   for (int d = 0; d < mesh.NumDims(); ++d) near.emplace_back(mesh.dim(d).size, false);
   bool found = false;
   for (int64_t i = 0; i < mesh.NumRanks(); ++i) {
-    if (!places.contains(place(mesh.RankAt(i)))) continue;
+    if (!places.Contains(place(mesh.RankAt(i)))) continue;
     found = true;
     int64_t rest = i;
     for (int d = mesh.NumDims() - 1; d >= 0; --d) {
@@ -49,7 +91,7 @@ std::optional<NearCoordinates> FindNear(const DeviceMesh& mesh, const DeviceMesh
   return near;
 }
 
-// The longest ones, so many; of those alike the first.
+// The `most` longest dims; the first of equal ones.
 std::vector<int> LongestDims(const Shape& shape, size_t most) {
   std::vector<int> dims;
   for (int k = 0; k < static_cast<int>(shape.size()); ++k) dims.push_back(k);
@@ -58,7 +100,7 @@ std::vector<int> LongestDims(const Shape& shape, size_t most) {
   return dims;
 }
 
-// `length` rows, evenly over the coordinates that are near.
+// Divides `length` rows evenly among the near coordinates; the others get 0.
 Placement::Sizes EvenlyOverNear(const std::vector<bool>& near, int64_t length) {
   const int64_t owners = std::count(near.begin(), near.end(), true);
   const int64_t share = length / owners + (length % owners == 0 ? 0 : 1);
@@ -75,8 +117,8 @@ class Ends {
   Ends(const Sharding& end, DType dtype) : end_(end), dtype_(dtype) {}
 
   void Add(const NearCoordinates& near) {
-    std::vector<int> few;     // mesh dims with a ragged cut
-    std::vector<int> others;  // of size > 1
+    std::vector<int> few;     // mesh dims that get a ragged cut
+    std::vector<int> others;  // the others of size > 1
     for (int d = 0; d < end_.mesh().NumDims(); ++d) {
       if (IsProper(near[d])) {
         few.push_back(d);
@@ -127,7 +169,7 @@ std::vector<Sharding> NearEnds(const Sharding& end, DType dtype, const DeviceMes
                                const Topology& topology) {
   if (NumElements(end.shape()) == 0) return {};
   Ends ends(end, dtype);
-  // All ranks are in the one domain of the last level.
+  // The last level is left out: its one domain has all ranks.
   for (int level = -1; level + 1 < topology.NumLevels(); ++level) {
     const std::optional<NearCoordinates> near = FindNear(end.mesh(), other, topology, level);
     if (near) ends.Add(*near);

@@ -1,7 +1,7 @@
-// Ends of a crossing that give something only to the ranks near the other mesh: a root, the ranks
-// of its host. From there the one-mesh search goes on, over faster links or over more of them.
+// Candidate ends of a crossing that use only the ranks near the other mesh: those ranks themselves,
+// or all ranks of their hosts. The search on one mesh plans from there, over faster or more links.
 //
-//   // dp=4,tp=8 on hosts of 8 ranks, the other mesh is rank 0:
+//   // dp=4,tp=8 on hosts of 8 ranks; the other mesh is rank 0:
 //   NearEnds(to, DType::kBF16, one, topology)
 //   // S(0){8192,0,0,0},S(1){8192,0,0,0,0,0,0,0}; ...; S(0){8192,0,0,0},S(0); ...
 #ifndef MESHIFT_PLANNER_CROSS_NEAR_ENDS_H_
@@ -16,12 +16,12 @@
 
 namespace meshift {
 
-// Layouts of `end`'s tensor, of the given dtype and without P, on its mesh: each once, in a fixed
-// order. Near are the ranks of `other` themselves, then those that share a domain with one of them,
-// by levels. A mesh dim of which only some coordinates are near gets a ragged cut, even among
-// these; the others hold replicas, cut one tensor dim, or are placed as in `end`. None where all
-// ranks are near, or none; or where the tensor has fewer dims than there are such mesh dims. Takes
-// O(ranks of both * levels).
+// Shardings of `end`'s tensor on its mesh, in `dtype` and without P, each once, in a fixed order.
+// The near ranks are first the ranks of `other`, then, level by level, the ranks that share a
+// domain with one of them. A mesh dim of which only some coordinates are near gets a ragged cut,
+// even among these coordinates. The other mesh dims are replicated, cut one tensor dim, or are
+// placed as in `end`. Empty if all ranks are near or none is, or if the tensor has fewer dims than
+// there are ragged cuts. O(ranks of both meshes * levels) time.
 std::vector<Sharding> NearEnds(const Sharding& end, DType dtype, const DeviceMesh& other,
                                const Topology& topology);
 

@@ -1,7 +1,7 @@
-// The cuts of a problem's states as placement/cuts.h takes them, and what a step changes of them.
+// Converts a state's cuts to the types of placement/cuts.h, and compares the cuts of two states.
 //
-//   PieceLengths(problem.extent(0), NestOf(problem, cuts.of[0]));    // lengths that pieces have
-//   CutChanges(problem, before, after).to;      // the mesh dims of the cuts that a step makes
+//   PieceLengths(problem.extent(0), NestOf(problem, cuts.of[0]));    // the lengths of all pieces
+//   CutChanges(problem, before, after).to;      // the mesh dims of the cuts that a step adds
 #ifndef MESHIFT_PLANNER_GRAPH_GEOMETRY_H_
 #define MESHIFT_PLANNER_GRAPH_GEOMETRY_H_
 
@@ -18,7 +18,7 @@ inline Cut CutOf(const Problem& problem, const CutLists::List& list, int i) {
   const CutSizes sizes = i == 0 ? list.outermost : CutSizes::kCeil;
   return {problem.size(list[i]), problem.begins(list[i], sizes)};
 }
-// The cuts [first, end) of `list`; all of them.
+// The cuts [first, end) of `list`. Default: all.
 inline Nest NestOf(const Problem& problem, const CutLists::List& list, int first, int end) {
   Nest cuts;
   for (int i = first; i < end; ++i) cuts.push_back(CutOf(problem, list, i));
@@ -28,8 +28,8 @@ inline Nest NestOf(const Problem& problem, const CutLists::List& list) {
   return NestOf(problem, list, 0, list.size);
 }
 
-// The cuts that a step leaves as they are, and the mesh dims of those behind them that it takes
-// away, and that it makes.
+// Compares the cuts before and after a step: the cuts that stay (the common prefix of each tensor
+// dim's lists), and the mesh dims of the later cuts that the step removes (`from`) and adds (`to`).
 struct CutChanges {
   CutChanges(const Problem& problem, const CutLists& before, const CutLists& after) {
     for (int k = 0; k < problem.tensor_rank(); ++k) {
@@ -41,7 +41,7 @@ struct CutChanges {
     }
   }
 
-  std::array<int, kMaxTensorRank> common;  // how many stay, by tensor dim, outermost first
+  std::array<int, kMaxTensorRank> common;  // number of cuts that stay, by tensor dim
   DimMask from = 0;
   DimMask to = 0;
 };

@@ -1,7 +1,7 @@
-"""Options for what a search goes through again and again, which nothing from outside comes near."""
+"""Compiler options for the planner's inner loops, which read no untrusted input."""
 
-# The toolchain's flags keep a frame pointer and guard stacks; short loops over samples are worth
-# unrolling. Sanitizer and debug builds leave it at that.
+# In optimized builds: short loops are unrolled, without the frame pointers and stack protectors that
+# the toolchain adds. Other builds (debug, sanitizers) keep the default options.
 INNER_LOOPS = select({
     "//planner/graph:opt": [
         "-O3",

@@ -12,11 +12,10 @@
 namespace meshift {
 namespace {
 
-// What is measured goes through all sizes of ragged cuts, those of several tensor dims in all
-// combinations.
+// The cost model enumerates all sizes of ragged cuts, for several tensor dims in all combinations.
 constexpr int64_t kMaxRaggedChoices = int64_t{1} << 20;
 
-// Of more mesh dims the search has too many states to look at every tensor dim.
+// With more mesh dims the search has too many states to try to cut every tensor dim.
 constexpr int kMaxWideDims = 4;
 
 int64_t RaggedChoices(const Sharding& sharding) {
@@ -58,7 +57,7 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
           "{} -> {} on mesh dim '{}': a partial value cannot change its op without being reduced",
           s.ToString(), t.ToString(), mesh.dim(d).name);
     }
-    // A crossing's own end is gathered before it is masked: nobody asked for the shard.
+    // At a crossing the planner chose the shard itself. It is gathered before it is masked.
     if (s.IsShard() && t.IsPartial() && t.op() == ReduceOp::kAvg && !reduced_behind) {
       return InvalidArgument("{} -> {} on mesh dim '{}': a shard cannot become a partial average",
                              s.ToString(), t.ToString(), mesh.dim(d).name);
@@ -76,7 +75,7 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
     const int64_t choices = RaggedChoices(*sharding);
     if (choices <= kMaxRaggedChoices) continue;
     return Unimplemented(
-        "the ragged cuts of {} leave {} boxes to choose from; this version plans for at most {}",
+        "the ragged cuts of {} make {} different boxes; this version plans for at most {}",
         sharding->PlacementsText(), choices, kMaxRaggedChoices);
   }
   problem.source_ = problem.Reduce(from, CutSizes::kSource);
@@ -102,8 +101,8 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
 void Problem::ChooseCandidates() {
   int64_t ranks = 1;
   for (const int64_t size : sizes_) ranks *= size;
-  int largest = -1;  // of those that neither end cuts
-  // Cuts along a tensor dim that all ranks divide are no worse than along one behind it.
+  int largest = -1;  // of those that neither source nor target cuts
+  // Cuts of a tensor dim whose extent the ranks divide are no worse than cuts of a later one.
   bool all_divide = num_dims() > kMaxWideDims;
   bool outermost = true;
   for (int k = 0; k < tensor_rank(); ++k) {
@@ -161,7 +160,7 @@ absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool reduced_
   extents_.assign(to_.shape().begin(), to_.shape().end());
   for (const DType dtype : dtypes_) item_bytes_.push_back(std::max(BitWidth(dtype) / 8, 1));
   least_item_bytes_ = *std::min_element(item_bytes_.begin(), item_bytes_.end());
-  if (source == DType::kF4E2M1) extents_.back() /= 2;  // a Sharding of it has whole bytes
+  if (source == DType::kF4E2M1) extents_.back() /= 2;  // Sharding ensures whole bytes
   return absl::OkStatus();
 }
 
@@ -196,7 +195,7 @@ bool Problem::IsAligned(const State& state) const {
   }
   for (int64_t& length : lengths) length *= 2;  // in elements
   for (int i = first; i < cuts.size; ++i) lengths = PieceLengths(lengths, {sizes_[cuts[i]]});
-  // What is cut inside a byte stays so, however it is cut further.
+  // A piece that ends inside a byte keeps that end under further cuts.
   return std::all_of(lengths.begin(), lengths.end(), [](int64_t n) { return n % 2 == 0; });
 }
 
@@ -307,8 +306,8 @@ Sharding Problem::ToSharding(const State& state) const {
   const TensorType tensor{dtype(state.stage()), to_.shape()};
   absl::StatusOr<Sharding> sharding = Sharding::Create(mesh(), tensor, placements, cuts);
   if (sharding.ok()) return *std::move(sharding);
-  // The target's partial ops on mesh dims of size 1 may not mix with those of this state, or the
-  // dtype has them not.
+  // The target's partial ops on mesh dims of size 1 may conflict with those of this state, or not
+  // exist for this dtype.
   for (int d = 0; d < mesh().NumDims(); ++d) {
     if (mesh().dim(d).size == 1 && placements[d].IsPartial()) {
       placements[d] = Placement::Replicate();
@@ -318,7 +317,7 @@ Sharding Problem::ToSharding(const State& state) const {
 }
 
 int64_t Problem::CountMaxItems(const State& state) const {
-  // Ceil chunks of ceil chunks are those of one cut into as many pieces, in whatever order.
+  // The longest ceil chunk of ceil chunks is that of one cut into all pieces, in any order.
   std::array<int64_t, kMaxTensorRank> pieces;
   std::array<int64_t, kMaxTensorRank> extents;
   for (int k = 0; k < tensor_rank(); ++k) {

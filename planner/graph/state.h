@@ -1,12 +1,13 @@
-// What the search works on: a problem stripped of names and of mesh dims of size 1, and its states,
-// a packed integer each, with the stage of the casts.
+// The search's form of a planning problem on one mesh (Problem) and of the shardings on its paths
+// (State). Names and mesh dims of size 1 are removed. A state packs the placements of all mesh dims
+// into one integer, beside the number of casts done.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to));
-//   problem.source();                    // a State: what each (remaining) mesh dim does
 //   State next = problem.source();
 //   next.SetReplicate(0);
+//   problem.ToSharding(next);            // as a Sharding of the mesh
 //
-// Within the planner, mesh dims are those of the problem: the mesh's dims of size > 1, in order.
+// In the planner, mesh dim d is the d-th of the mesh's dims of size > 1.
 #ifndef MESHIFT_PLANNER_GRAPH_STATE_H_
 #define MESHIFT_PLANNER_GRAPH_STATE_H_
 
@@ -42,17 +43,20 @@ void ForEachSubset(DimMask mask, const Fn& fn) {
     if (subset == mask) return;
   }
 }
-// Some of all such sets, by mask.
+// A set of such sets, indexed by mask.
 using DimSets = std::bitset<1 << kMaxStateDims>;
 
 // The sizes of a cut's pieces: ceil chunks, or those of the ragged cut that the source (the target)
-// has on the same mesh dim and tensor dim. Of two such cuts with equal sizes, kSource.
+// has on the same mesh dim and tensor dim. If both have the same sizes, kSource.
 enum class CutSizes : uint8_t { kCeil, kSource, kTarget };
 
-// The placement of each mesh dim, with the place of every cut in its tensor dim's order. One byte
-// per mesh dim: 0 = R; 1 + op = P(op); 0x80 | tensor dim << 3 | place = S; 0x40 | 0x10 for the
-// target's sizes | tensor dim = a ragged S, which is always outermost. And how many casts are done
-// (Problem::dtype).
+// The placement of each mesh dim, and its position among the cuts of its tensor dim (0: outermost).
+// One byte per mesh dim:
+//   R         0
+//   P(op)     1 + op
+//   S(k)      0x80 | k << 3 | position
+//   ragged S  0x40 | k with the source's sizes, 0x50 | k with the target's; always outermost
+// Beside them the stage: the number of casts done (Problem::dtype).
 class State {
  public:
   State() = default;
@@ -83,7 +87,7 @@ class State {
     return state;
   }
 
-  // Everything but the stage.
+  // The packed placements, without the stage.
   uint64_t code() const { return packed_; }
   static State FromCode(uint64_t code, int stage) {
     State state;
@@ -91,7 +95,7 @@ class State {
     return state.AtStage(stage);
   }
 
-  // The order in which ties are broken.
+  // A total order, for breaking ties.
   friend auto operator<=>(const State&, const State&) = default;  // NOLINT(modernize-use-nullptr)
   template <typename H>
   friend H AbslHashValue(H h, const State& s) {
@@ -108,11 +112,11 @@ class State {
   uint8_t stage_ = 0;
 };
 
-// The mesh dims that cut each tensor dim, outermost first: a State read the other way.
+// The cuts of a State by tensor dim: the mesh dims that cut it, outermost first.
 struct CutLists {
   struct List {
     int size = 0;
-    CutSizes outermost = CutSizes::kCeil;  // of the first cut; the others are of ceil chunks
+    CutSizes outermost = CutSizes::kCeil;  // sizes of the first cut; the others are ceil chunks
     std::array<int8_t, kMaxStateDims> dims = {};
     int operator[](int i) const { return dims[i]; }
     void Append(int d) { dims[size++] = static_cast<int8_t>(d); }
@@ -120,7 +124,7 @@ struct CutLists {
     friend bool operator==(const List& a, const List& b) {
       return a.size == b.size && CommonLength(a, b) == a.size;
     }
-    // How many cuts are alike, from the outermost on.
+    // The length of the longest common prefix.
     friend int CommonLength(const List& a, const List& b) {
       if (a.outermost != b.outermost) return 0;
       return CommonLength(absl::MakeConstSpan(a.dims.data(), a.size),
@@ -130,15 +134,16 @@ struct CutLists {
   std::array<List, kMaxTensorRank> of;  // by tensor dim
 };
 
+// A source and a target sharding on one mesh. Immutable, except for the budget.
 class Problem {
  public:
-  // `reduce_dtype`: of the reductions; none: DefaultReduceDType (placement/cast.h).
-  // `reduced_behind`: one end is at a crossing to another mesh. What is partial in `to` is reduced
-  // behind it, in the dtype of `to`, so that casts of contributions may round; and what is cut in
-  // `from`, which nobody asked for, may be gathered for a partial average.
-  // INVALID_ARGUMENT where `to` cannot be reached from `from`; UNIMPLEMENTED for what the planner
-  // does not know (two meshes, more than kMaxStateDims mesh dims of size > 1). The message names
-  // the value and the rule.
+  // `reduce_dtype`: the dtype of reductions. Default: DefaultReduceDType (placement/cast.h).
+  // `reduced_behind`: one end is at a crossing to another mesh. Partial mesh dims of `to` are then
+  // reduced after the crossing, in the dtype of `to`, so that casts of contributions may round; and
+  // a cut of `from`, which the planner chose itself, may be gathered for a partial average.
+  // INVALID_ARGUMENT: `to` cannot be reached from `from`. UNIMPLEMENTED: beyond the planner's
+  // limits (two meshes, more than kMaxStateDims mesh dims of size > 1, too many ragged sizes).
+  // Messages name the value and the rule.
   static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype = std::nullopt,
                                         bool reduced_behind = false);
@@ -147,20 +152,20 @@ class Problem {
   int64_t size(int d) const { return sizes_[d]; }
   int mesh_dim(int d) const { return mesh_dims_[d]; }  // index in the mesh
   int tensor_rank() const { return static_cast<int>(to_.shape().size()); }
-  // In items: elements, but pairs of f4e2m1 along the last tensor dim.
+  // In items. An item is an element; for f4e2m1, a pair of elements along the last tensor dim.
   int64_t extent(int tensor_dim) const { return extents_[tensor_dim]; }
-  // The dtypes that the value has one after the other, each unlike the one before; stage i is that
-  // of dtype(i), and a cast leads from a stage to the next.
+  // The dtypes of the value in sequence, each different from the one before. The value has dtype(i)
+  // in stage i. A cast leads from each stage to the next.
   int num_stages() const { return static_cast<int>(dtypes_.size()); }
   DType dtype(int stage) const { return dtypes_[stage]; }
   int64_t item_bytes(int stage) const { return item_bytes_[stage]; }
   int64_t least_item_bytes() const { return least_item_bytes_; }
-  // The stage in which everything is reduced; the last one where nothing is.
+  // The stage of all reductions. Without reductions, the last stage.
   int reduce_stage() const { return reduce_stage_; }
-  // Whether a cast may lead out of `state`: its partial values are then those of the source, and
-  // behind the reductions only those that stay.
+  // Whether a cast out of `state` is allowed. Before the reductions, partial mesh dims must be
+  // those of the source; after them, only those that stay partial.
   bool MayCast(const State& state) const;
-  // Whether no cut is inside a byte.
+  // Whether no cut is inside a byte (f4e2m1).
   bool IsAligned(const State& state) const;
   const DeviceMesh& mesh() const { return to_.mesh(); }
   const Sharding& from() const { return from_; }
@@ -170,8 +175,8 @@ class Problem {
 
   // Whether source or target have a ragged cut.
   bool HasRagged() const { return has_ragged_; }
-  // Where the pieces of mesh dim d's ragged cut begin, and where the last one ends: size(d) + 1
-  // items. Empty where d has no cut of these sizes.
+  // The offsets of the pieces of mesh dim d's ragged cut, and the end of the last piece: size(d) +
+  // 1 numbers of items. Empty if d has no cut of these sizes.
   absl::Span<const int64_t> begins(int d, CutSizes sizes) const {
     if (sizes == CutSizes::kCeil) return {};
     const auto& begins = begins_[sizes == CutSizes::kSource ? 0 : 1];
@@ -179,35 +184,36 @@ class Problem {
   }
   // Whether mesh dim d may cut tensor dim k, as its outermost cut, into pieces of `sizes`.
   bool HasCut(int d, int k, CutSizes sizes) const;
-  // Whether outermost cuts of mesh dims d and e of the same tensor dim make the same pieces.
+  // Whether outermost cuts of one tensor dim by mesh dims d and e make the same pieces.
   bool CutAlike(int d, CutSizes sizes, int e, CutSizes other) const;
 
-  // Tensor dims that cuts may be added to: those that source or target cut, and of the others the
-  // largest, the outermost that is longer than 1, along which pieces need no packing, and on meshes
-  // of up to four dims each that has no dim before it that all ranks divide.
+  // The tensor dims that plans may cut: those that source or target cut; of the others, the
+  // largest, the outermost of extent > 1 (its pieces need no packing), and on meshes of up to four
+  // dims every one of extent > 1 that follows no tensor dim whose extent the number of ranks
+  // divides.
   const absl::InlinedVector<int, 6>& candidate_dims() const { return candidate_dims_; }
   int largest_dim() const { return largest_dim_; }  // of them; -1 for a rank-0 tensor
-  // Partial in the source and in the target: never touched.
+  // Whether mesh dim d is partial in the source and in the target. Steps leave it as it is.
   bool StaysPartial(int d) const { return source_.IsPartial(d) && target_.IsPartial(d); }
-  // Whether `state` is partial on mesh dim d and must be reduced over it before it is the target:
-  // what stays partial is not, nor what a mask has made for the target, which it does in the last
-  // stage. Any other mask has joined a reduction.
+  // Whether `state` is partial on mesh dim d and must be reduced over it before the target. False
+  // if d stays partial, or if a mask has made d partial for the target (in the last stage, with the
+  // target's op). Any other mask has joined a reduction.
   bool IsReducible(const State& state, int d) const {
     if (!state.IsPartial(d) || StaysPartial(d)) return false;
     if (!target_.IsPartial(d)) return true;
     return state.stage() != target_.stage() || state.op(d) != target_.op(d);
   }
-  // Whether `state` is partial on mesh dim d for the target alone, and may be reduced over it along
-  // with what must be, and be masked again: what was masked is a value and identities. An average
-  // is not: of n equal contributions integers may wrap.
+  // Whether `state` is partial on mesh dim d for the target alone, and may be reduced over it
+  // together with mesh dims that must be, and then be masked again: the contributions are one value
+  // and identities. Not for an average: the sum of its n equal contributions may overflow integers.
   bool MayReduceAlong(const State& state, int d) const {
     return state.IsPartial(d) && !source_.IsPartial(d) && state.op(d) != ReduceOp::kAvg &&
            !IsReducible(state, d);
   }
   // The op that a replicated dim may be masked to, so that it joins a reduction.
   ReduceOp mask_op() const { return mask_op_; }
-  // Whether a mesh dim is partial in the target alone; then the op that a cut may be masked to, so
-  // that a reduction makes it whole.
+  // Whether a mesh dim is partial in the target alone. If so, cut_mask_op() is the op that a cut
+  // may be masked to, so that a reduction removes it.
   bool MasksTarget() const { return cut_mask_op_.has_value(); }
   ReduceOp cut_mask_op() const { return cut_mask_op_.value_or(mask_op_); }
 
@@ -218,9 +224,9 @@ class Problem {
   }
   const CutLists& source_cuts() const { return ends_[0].cuts; }
   const CutLists& target_cuts() const { return ends_[1].cuts; }
-  // The state with these cuts; dims that are in no list are as in `base`, or R if they cut there.
+  // The state with these cuts. Mesh dims in no list are as in `base`, or R if they cut in `base`.
   State WithCuts(const State& base, const CutLists& cuts) const;
-  // `state` as a sharding of the mesh, of its stage's dtype; mesh dims of size 1 are as in the
+  // `state` as a sharding of the mesh, in the dtype of its stage. Mesh dims of size 1 are as in the
   // target.
   Sharding ToSharding(const State& state) const;
   // Items of the largest local box.
@@ -232,12 +238,12 @@ class Problem {
   int64_t MaxBytes(const State& state) const {
     return SaturatingMul(MaxItems(state), item_bytes(state.stage()));
   }
-  // No value on the way has more: the larger of source and target, or the source in the dtype of
-  // the reductions, where there are any.
+  // Bytes of the larger of source and target, and with reductions also of the source in their
+  // dtype.
   int64_t MaxValueBytes() const;
 
-  // Counts work on the problem against a budget, which outlives it; none: no limit. Charge()
-  // returns false where the limit is passed: loops then end with the results that they have.
+  // Charges work on the problem to a budget, which must outlive it; null: no limit. Charge()
+  // returns false after the limit is passed: loops then end with the results that they have.
   void SetBudget(WorkBudget* budget) { budget_ = budget; }
   WorkBudget* budget() const { return budget_; }
   bool Charge(int64_t work, int64_t times = 1) const {
@@ -266,12 +272,12 @@ class Problem {
   absl::InlinedVector<int64_t, 3> item_bytes_;
   int64_t least_item_bytes_ = 0;
   int reduce_stage_ = 0;
-  // Of source and target; by mesh dim, or empty where none is ragged.
+  // begins() of source and target, by mesh dim; empty if none is ragged.
   std::array<std::vector<std::vector<int64_t>>, 2> begins_;
   bool has_ragged_ = false;
   State source_;
   State target_;
-  // Of source and target, what is asked again and again.
+  // Cached for source and target, which are queried most.
   struct End {
     CutLists cuts;
     int64_t max_items = 0;

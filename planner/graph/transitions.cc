@@ -53,7 +53,7 @@ bool IsEven(const Problem& problem, const CutLists& before, const CutLists& afte
         PieceLengths(problem.extent(k), NestOf(problem, before.of[k], 0, common));
     for (const CutLists* lists : {&before, &after}) {
       const CutLists::List& list = lists->of[k];
-      // Ragged cuts of equal sizes are plain ones.
+      // A ragged cut has unequal sizes; with equal sizes it would be a plain cut.
       if (common == 0 && list.outermost != CutSizes::kCeil) return false;
       const int64_t pieces = NumPieces(NestOf(problem, list, common, list.size));
       for (const int64_t length : wholes) {
@@ -100,7 +100,7 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
   if (rules.single_sourced && !rules.exact && !IsSingleSourced(problem, before, reduced)) {
     return std::nullopt;
   }
-  // The cuts that were there stay outermost; those added are the reduced dims.
+  // The old cuts stay outermost. The added cuts are over the reduced dims.
   DimMask added = 0;
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     if (CommonLength(a.of[k], b.of[k]) < a.of[k].size) return std::nullopt;

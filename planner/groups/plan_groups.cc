@@ -34,7 +34,7 @@ int64_t CountBoth(const GroupSet& a, const GroupSet& b) {
   return count;
 }
 
-// Bit i: whether `dims` has numbered[i].
+// Bit i is set if `dims` contains numbered[i].
 DimMask MaskOf(const DimSet& numbered, const DimSet& dims) {
   DimMask mask = 0;
   for (size_t i = 0; i < numbered.size(); ++i) {
@@ -72,10 +72,10 @@ absl::Status PlanGroups::Number(absl::Span<const DeviceMesh> meshes, Numbers* by
       if (mesh.dim(d).size > 1) one.dims.push_back(d);
     }
     if (one.dims.size() > kMaxStateDims) {
-      return Unimplemented("mesh {} has {} dims of more than one rank; at most {} are planned with",
+      return Unimplemented("mesh {} has {} dims of size > 1; this version plans for at most {}",
                            mesh.ToString(), one.dims.size(), kMaxStateDims);
     }
-    // No two sets of dims of one mesh are the same groups.
+    // Two sets of dims of one mesh never make the same groups.
     for (DimMask mask = 1; mask >> one.dims.size() == 0; ++mask) {
       one.numbers[mask] =
           meshes.size() == 1 ? next++ : number_of(PartitionKey(mesh, DimsOf(one, mask)));

@@ -24,8 +24,8 @@ bool IsWithin(const GroupSet& part, const GroupSet& set) {
 
 class BudgetSearch {
  public:
-  // `most`: communicators, if they are limited. `price_ns`: of each new group. `any`: the first
-  // solution is enough.
+  // `most`: the limit on communicators, if any. `price_ns`: of each new group. `any`: stop at the
+  // first solution.
   BudgetSearch(const PlanGroups& groups, const GroupNeeds& needs, SolveFn solve,
                std::optional<int64_t> most, int64_t price_ns, bool any)
       : groups_(groups),
@@ -41,9 +41,9 @@ class BudgetSearch {
   }
 
  private:
-  // Solutions over groups of `allowed`, of which those of `taken` are paid for.
+  // Searches the solutions over groups of `allowed`. The groups of `taken` are paid for.
   void Visit(const GroupSet& taken, GroupSet allowed);
-  // The cheapest one, if it may be the best.
+  // The cheapest of them, if it may beat the incumbent.
   std::optional<Priced> Solve(const GroupSet& allowed, const GroupSet& taken);
   bool IsNew(int g) const { return price_ns_ > 0 && !groups_.existing()[g]; }
   PathCost Paid(PathCost cost, const GroupSet& paid, int more = 0) const {
@@ -66,7 +66,7 @@ class BudgetSearch {
 
   struct Known {
     std::optional<Priced> found;
-    int64_t bound_ns = -1;  // none takes so little, if none is found
+    int64_t bound_ns = -1;  // if none was found: no solution takes this time or less
   };
   const PlanGroups& groups_;
   const GroupNeeds& needs_;
@@ -92,8 +92,8 @@ std::optional<Priced> BudgetSearch::Solve(const GroupSet& allowed, const GroupSe
   return known.found;
 }
 
-// Takes away what there is no communicator left for: all that is not taken; or, for the last one,
-// what leaves a need unmet.
+// Removes the groups that no longer fit the budget: all that are not taken, if no communicator is
+// left; if one is left, the groups that would leave a need unmet.
 void BudgetSearch::Shrink(const GroupSet& taken, GroupSet* allowed) const {
   if (!most_) return;
   for (const GroupSet& side : groups_.sides()) {
@@ -122,7 +122,7 @@ void BudgetSearch::Visit(const GroupSet& taken, GroupSet allowed) {
   if (!found) return;
   Offer(*found, allowed);
   PathCost least = Paid(found->cost, taken);
-  // Either nothing new is taken besides, or one more is paid for.
+  // A better solution either takes no further new group, or pays for at least one more.
   GroupSet without = allowed;
   for (int g = 0; g < groups_.size(); ++g) {
     if (IsNew(g) && !taken[g]) without[g] = false;

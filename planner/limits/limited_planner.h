@@ -1,12 +1,12 @@
-// The cheapest solution within limits on memory and groups, and one that needs the least workspace:
-// of paths on one mesh, and of plans onto another. Internal.
+// Finds the cheapest solution within limits on memory and groups, and one with the least workspace.
+// A base class for paths on one mesh and for plans onto another mesh. Internal.
 //
 //   class MeshPaths final : public LimitedPlanner<Path> { ... CheapestOver() ... LeastOver() ... };
 //   MESHIFT_ASSIGN_OR_RETURN(const Path path, paths.Cheapest());
 //   MESHIFT_ASSIGN_OR_RETURN(const Least<Path> least, paths.LeastWorkspace());
 //
-// Who derives from it knows what there is over a given set of groups; which set that should be, and
-// why there is none, is found here (planner/limits/budget_search.h).
+// The derived class solves for a given set of groups. This class chooses the set (by
+// planner/limits/budget_search.h), or gives the error if there is none.
 #ifndef MESHIFT_PLANNER_LIMITS_LIMITED_PLANNER_H_
 #define MESHIFT_PLANNER_LIMITS_LIMITED_PLANNER_H_
 
@@ -29,7 +29,7 @@ template <typename Solution>
 struct Least {
   Solution solution;
   int64_t workspace = 0;  // bytes
-  bool is_least = true;   // no other is known to need less
+  bool is_least = true;   // false: another may need less
 };
 
 template <typename Solution>
@@ -37,7 +37,7 @@ class LimitedPlanner {
  public:
   // MakePlan's FAILED_PRECONDITION and RESOURCE_EXHAUSTED, and the errors of CheapestOver().
   absl::StatusOr<Solution> Cheapest() const;
-  // Over groups that keep to the budget; options.max_memory is not looked at. Fails likewise.
+  // Within the budget of groups, without regard to options.max_memory. Fails in the same way.
   absl::StatusOr<Least<Solution>> LeastWorkspace() const;
 
  protected:
@@ -52,9 +52,9 @@ class LimitedPlanner {
   const TensorMemory& memory() const { return memory_; }
 
  private:
-  // The cheapest one over groups of `allowed` (null: any) of those that take `bound_ns` or less;
-  // where there is none, any error. `within_memory`: within options.max_memory, if that is set, or
-  // TensorMemory's Refusal.
+  // The cheapest solution over groups of `allowed` (null: all) that takes at most `bound_ns`; any
+  // error if there is none. `within_memory`: also within options.max_memory, if set; otherwise the
+  // error is TensorMemory::Refusal().
   virtual absl::StatusOr<Solution> CheapestOver(const GroupSet* allowed, bool within_memory,
                                                 int64_t bound_ns) const = 0;
   virtual absl::StatusOr<Least<Solution>> LeastOver(const GroupSet* allowed) const = 0;
@@ -62,8 +62,8 @@ class LimitedPlanner {
   virtual GroupSet UsedBy(const Solution& solution) const = 0;
   virtual GroupNeeds Needs() const { return {}; }
 
-  // Groups that keep to the budget, and over which there is a solution, memory left aside; else why
-  // there are none.
+  // Groups within the budget for which there is a solution, without regard to memory; or the error
+  // that says why there are none.
   absl::StatusOr<GroupSet> SomeGroups() const;
 
   const PlannerOptions& options_;
@@ -78,7 +78,7 @@ absl::StatusOr<GroupSet> LimitedPlanner<Solution>::SomeGroups() const {
   };
   GroupSet allowed = groups_.Allowed();
   if (!find(&allowed).ok()) {
-    // What has nothing to do with groups comes first.
+    // Errors that do not concern groups come first.
     MESHIFT_ASSIGN_OR_RETURN(const Solution any, find(nullptr));
     return groups_.RefuseNewGroups(UsedBy(any), options_.reproducibility);
   }
@@ -98,7 +98,7 @@ template <typename Solution>
 absl::StatusOr<Least<Solution>> LimitedPlanner<Solution>::LeastWorkspace() const {
   if (!groups_.IsBounded()) return LeastOver(nullptr);
   bool is_least = true;
-  // Bytes of memory in place of time: groups cost none.
+  // The cost is bytes of workspace instead of time; groups need none.
   FoundGroups best =
       FindGroups(groups_, /*each_setup_ns=*/0, Needs(),
                  [&](const GroupSet& allowed, int64_t /*bound*/) -> std::optional<Priced> {
@@ -130,7 +130,7 @@ absl::StatusOr<Solution> LimitedPlanner<Solution>::Cheapest() const {
                  });
   if (found.set) return find(&*found.set);
   MESHIFT_ASSIGN_OR_RETURN(const GroupSet some, SomeGroups());
-  // Only where the search ended early may these do.
+  // A solution over these groups exists only if the search ended early.
   absl::StatusOr<Solution> solution = find(&some);
   if (solution.ok() || !options_.max_memory) return solution;
   MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, memory_.WorkspaceLimit(*options_.max_memory));

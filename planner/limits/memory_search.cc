@@ -10,21 +10,21 @@
 namespace meshift {
 namespace {
 
-// Of a path to a state. Of paths that need the same the first one counts; the time says which state
-// is gone on from first, so that it is as a rule no bad one.
+// The label of a path to a state. Among paths of equal workspace the first one found is kept; since
+// such paths are expanded in order of time, it is usually a fast one.
 struct Label {
   int64_t workspace = INT64_MAX;
   int64_t ns = INT64_MAX;
   friend auto operator<=>(const Label&, const Label&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// An edge that is measured takes as long as so many that are not.
+// A measured edge counts as this many edges that are not measured.
 constexpr int64_t kMeasured = 16;
-// Work of what has its turn.
+// Work of popping an entry of the queue.
 constexpr int64_t kTurnWork = 4;
 
-// The least label of a path: the largest workspace of its steps, which grows along a path as a sum
-// does.
+// Finds a path whose largest workspace of a step is least. Like a sum, the maximum never decreases
+// along a path, so best-first search applies.
 class WidestPath {
  public:
   WidestPath(const Problem& problem, const CostModel& model, const TransitionRules& rules,
@@ -35,7 +35,7 @@ class WidestPath {
         successors_(problem, model, rules),
         open_(problem.source(), {0, 0}) {}
 
-  // A path that needs less than `known`, if one is found.
+  // A path that needs less than `known` bytes, if one is found.
   std::optional<LeastPath> Below(int64_t known) {
     limit_ = known;
     open_.Run(
@@ -47,7 +47,7 @@ class WidestPath {
     for (const auto& node : open_.PathTo(target)) found.path.moves.push_back({node.op, node.state});
     return found;
   }
-  // Whether Below() has looked at all that might need less than what it found.
+  // Whether Below() examined all paths that may need less than the one found.
   bool is_done() const { return is_done_; }
 
  private:
@@ -58,19 +58,19 @@ class WidestPath {
     is_done_ = is_done_ && seen_ < max_edges_ && problem_.Charge(kTurnWork);
     return !is_done_;
   }
-  // Less than this leads nowhere new.
+  // A path to the state is useful only if it needs less than this.
   int64_t MostAt(const State& state) const {
     const int known = open_.Find(state);
     return known < 0 ? limit_ : std::min(limit_, open_.node(known).cost.workspace);
   }
   void Expand(int index) {
     const auto from = open_.node(index);
-    // Where no other value has room beside this one, only the target is left.
+    // If no other value has room beside this one, only the target can follow.
     const bool has_room =
         index == 0 || SaturatingAdd(model_.HeldBytes(from.state), model_.LeastHeldBytes()) < limit_;
     const View view = successors_.layouts().Look(from.state);
     successors_.ForEach(view, {.only_last_collective = !has_room}, [&](const Successor& next) {
-      // Of one state of a mesh of six dims there may be more than all that are looked at.
+      // One state of a mesh of six dims may have more edges than max_edges_.
       is_done_ = is_done_ && ++seen_ <= max_edges_;
       if (!is_done_) return;
       const int64_t least = std::max(from.cost.workspace,
@@ -98,17 +98,18 @@ class WidestPath {
   const int64_t max_edges_;
   Successors successors_;
   BestFirst<Label> open_;
-  int64_t limit_ = 0;  // that labels are below
-  int64_t seen_ = 0;   // edges
+  int64_t limit_ = 0;  // labels must be below
+  int64_t seen_ = 0;   // edges examined
   bool is_done_ = true;
 };
 
-// `cheapest`: a path, which bounds the rest.
+// The least workspace, with the cheapest path as incumbent.
 LeastPath LeastBelow(const Problem& problem, const CostModel& model, const TransitionRules& rules,
                      Path cheapest, int64_t max_edges) {
   const CostModel least = model.WithMaxWorkspace(0);
   const int64_t known = WorkspaceOf(problem, least, cheapest);
-  // The value before the last step, and that behind the first one, are never left out.
+  // Every path holds the source and the target at some step. The incumbent is optimal if it needs
+  // no more than the larger of the two.
   if (known > std::max(least.HeldBytes(problem.source()), least.HeldBytes(problem.target()))) {
     WidestPath widest(problem, least, rules, max_edges);
     std::optional<LeastPath> found = widest.Below(known);
@@ -156,7 +157,7 @@ std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& m
   if (least.workspace > *model.max_workspace()) {
     return LimitedPath{{}, least.workspace, least.is_least};
   }
-  // A path that keeps to the limit bounds the others.
+  // This path within the limit bounds the cheapest one.
   const int64_t least_ns = CostOf(problem, model, least.path).ns;
   std::optional<Path> found = FindCheapest(problem, model, rules, std::min(least_ns, bound_ns));
   if (found) return LimitedPath{std::move(found)};

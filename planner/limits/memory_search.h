@@ -4,14 +4,14 @@
 //   const std::optional<LimitedPath> found = FindWithin(problem, limited, rules);
 //   if (found && !found->path) ... found->least_workspace ...     // more than 1 MiB, and enough
 //
-// A path needs what the step needs that needs most. So the cheapest path under a limit is the
-// cheapest one over those steps that keep to it by themselves, however they are put together: the
-// search of planner/search/search.h, with fewer edges. The least workspace is that of a widest
-// path, found as a shortest one is, with a maximum where that has a sum.
+// A path needs as much workspace as its most demanding step. So the cheapest path under a limit is
+// the cheapest path over the steps that are within the limit themselves: the search of
+// planner/search/search.h with fewer edges. The least workspace is a bottleneck shortest path (also
+// called widest path): Dijkstra's algorithm with a maximum instead of a sum.
 //
-// Both go over the steps of planner/search/successors.h, with steps done in the way that needs
-// least where that is what it takes. Deterministic, as the search is; safe for concurrent use, of a
-// CostModel each.
+// Edges are the steps of planner/search/successors.h. A step that can be done in several ways is
+// done within the limit if possible. Deterministic. Safe for concurrent use, with a CostModel per
+// thread.
 #ifndef MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_
 #define MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_
 
@@ -28,8 +28,8 @@ namespace meshift {
 // The workspace of a path, as `model` does its steps.
 int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& path);
 
-// Edges that are looked at for the least workspace, at most, of which one that is measured counts
-// for 16: a second or less.
+// The most edges examined for the least workspace; a measured edge counts as 16. Takes at most
+// about a second.
 inline constexpr int64_t kMaxMemoryEdges = 300'000;
 
 struct LeastPath {
@@ -38,21 +38,22 @@ struct LeastPath {
   bool is_least = true;   // no path needs less
 };
 
-// A path that needs the least workspace; of such ones not always the cheapest. `model` may have any
-// limit. Of more than `max_edges` edges, what was found by then counts, the same each time, and
-// `is_least` is false: less might do. nullopt: no path keeps the rules.
+// A path that needs the least workspace, not always the cheapest of these. The limit of `model` is
+// ignored. After `max_edges` edges the search ends with the best path so far, and `is_least` is
+// false. Deterministic. nullopt: no path keeps the rules.
 std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostModel& model,
                                             const TransitionRules& rules,
                                             int64_t max_edges = kMaxMemoryEdges);
 
 struct LimitedPath {
-  std::optional<Path> path;     // the cheapest; none: the limit does not do
-  int64_t least_workspace = 0;  // then: what FindLeastWorkspace finds
-  bool is_least = true;         // likewise
+  std::optional<Path> path;     // the cheapest; none: no path was found within the limit
+  int64_t least_workspace = 0;  // without a path: that of FindLeastWorkspace
+  bool is_least = true;         // without a path: that of FindLeastWorkspace
 };
 
-// The cheapest path that keeps to the limit of `model`; there is none only where the limit is below
-// what FindLeastWorkspace finds. nullopt: no path keeps the rules and takes `bound_ns` or less.
+// The cheapest path within the limit of `model`. It has no path only if the limit is below the
+// workspace that FindLeastWorkspace finds. nullopt: no path keeps the rules and takes at most
+// `bound_ns`.
 std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
                                       const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 

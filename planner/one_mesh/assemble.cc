@@ -186,7 +186,7 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
 
 absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,
                                     const PlannerOptions& options, WorkBudget& budget) {
-  constexpr int64_t kListedWork = 12;  // of a rank, for each set of mesh dims
+  constexpr int64_t kListedWork = 12;  // per rank and set of mesh dims
   for (const DeviceMesh& mesh : meshes) {
     const bool compares =
         meshes.size() > 1 || options.groups.existing_groups || options.groups.root;

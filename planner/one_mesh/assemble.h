@@ -1,5 +1,5 @@
-// Turns a path of states into a Plan: steps with their bytes and times, totals, the lower bound,
-// and the promise that the steps keep.
+// Turns a path of states into a Plan: steps with bytes and times, totals, the lower bound, and the
+// promise that the steps keep. It does not choose the path.
 //
 //   Plan plan = Assemble(problem, model, path, options, choice, groups);   // on one mesh
 //
@@ -28,23 +28,25 @@
 
 namespace meshift {
 
-// A plan that is put together step by step.
+// Builds a plan step by step.
 class PlanAssembly {
  public:
-  // From the first mesh to the last, of which `groups` are. Keeps references to `options` and
-  // `groups`.
+  // A plan from the first mesh to the last. `groups`: of these meshes. Keeps references to
+  // `options` and `groups`.
   PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from, const Sharding& to,
                const PlannerOptions& options, const PlanGroups& groups);
 
-  // The steps of a path on the mesh of index `mesh`, and what they do to the promise.
+  // Appends the steps of a path on meshes[mesh], and lowers the promise if they break it.
   void AddPath(const Problem& problem, const CostModel& model, const Path& path,
                const ReductionChoice& choice, int mesh);
-  // Has the inputs name the largest value of the path that is beyond the rule on values, if any is.
+  // Records the largest value of the path that breaks the value rule, if any, in the plan's inputs
+  // (exceeded_max_value).
   void NoteValuesBeyond(const Problem& problem, const Path& path, const ReductionChoice& choice);
-  // One step, with the workspace that it needs besides the values before and after it.
+  // Appends a step, with the workspace bytes of its packed pieces (without the values before and
+  // after it).
   void AddStep(Step step, int64_t send_piece_bytes, int64_t receive_piece_bytes);
 
-  // The plan. `why`: of ReductionChoice. Leaves the assembly empty.
+  // Returns the plan, and leaves the assembly empty. `why`: of ReductionChoice.
   Plan Seal(const LowerBound& bound, const std::string& why) &&;
 
  private:
@@ -63,7 +65,7 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
               const PlannerOptions& options, const ReductionChoice& choice,
               const PlanGroups& groups);
 
-// Those of a plan on `meshes`. RESOURCE_EXHAUSTED where `budget` has not enough work left to list
+// The groups of a plan on `meshes`. RESOURCE_EXHAUSTED: `budget` does not allow the work of listing
 // their ranks.
 absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,
                                     const PlannerOptions& options, WorkBudget& budget);

@@ -59,7 +59,7 @@ absl::StatusOr<Plan> PlanThroughReplicas(const Sharding& from, const Sharding& t
     plan.AddPath(half->problem, model, *path, half->choice, /*mesh=*/0);
     if (half->choice.reduces) why = half->choice.why;
   }
-  // It stands between the halves.
+  // The value R,..,R is between the halves.
   plan.NoteValuesBeyond(on_mesh.problem, {{{StepOp::kRelabel, State()}}}, on_mesh.choice);
   const CostModel model(on_mesh.problem, options.topology, on_mesh.cost);
   Plan whole = std::move(plan).Seal(LeastCost(on_mesh.problem, model), why);

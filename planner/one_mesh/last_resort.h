@@ -1,4 +1,5 @@
-// Plans where limits leave none within the rule on values. Internal.
+// Fallbacks for when limits allow no plan within the value rule (planner/search/value_rule.h).
+// Internal.
 //
 //   path = FindBeyondRule(on_mesh, model, options, /*refusal=*/path.status());
 //   return PlanThroughReplicas(from, to, on_mesh, options, budget, /*refusal=*/path.status());
@@ -17,13 +18,13 @@
 
 namespace meshift {
 
-// The cheapest path whose values may be of any size; `refusal` where there is none either.
-// FAILED_PRECONDITION, which names the value, where options.max_value is set: that stays a limit.
+// The cheapest path whose intermediate values may have any size; `refusal` if there is none. With
+// options.max_value, which stays a limit, FAILED_PRECONDITION: the message names the value.
 absl::StatusOr<Path> FindBeyondRule(const MeshProblem& on_mesh, const CostModel& model,
                                     const PlannerOptions& options, const absl::Status& refusal);
 
-// A plan by way of R,..,R: it may also reduce what stays partial, and mask it again. `refusal`
-// where there is none, or options.max_value is set.
+// A plan through R,..,R: unlike other plans it may reduce mesh dims that are partial in source and
+// target, and mask them again. `refusal` if there is none, or if options.max_value is set.
 absl::StatusOr<Plan> PlanThroughReplicas(const Sharding& from, const Sharding& to,
                                          const MeshProblem& on_mesh, const PlannerOptions& options,
                                          WorkBudget& budget, const absl::Status& refusal);

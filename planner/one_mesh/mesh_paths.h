@@ -1,4 +1,4 @@
-// Paths on one mesh within what the options allow: memory, and groups. Internal.
+// Finds paths on one mesh within the limits of the options on memory and groups. Internal.
 //
 //   const MeshPaths paths(problem, model, options, rules, groups, memory);
 //   MESHIFT_ASSIGN_OR_RETURN(const Path path, paths.Cheapest());
@@ -23,11 +23,12 @@
 
 namespace meshift {
 
-// Also fails with INTERNAL: no path keeps the rules, which no problem is known to cause.
+// Also fails with INTERNAL if no path keeps the rules. No problem is known to cause that.
 class MeshPaths final : public LimitedPlanner<Path> {
  public:
-  // Keeps references to all but `memory`. `model` has the limit that options.max_memory leaves, and
-  // no groups; `groups` are those of the problem's mesh, and `memory` is of its tensors.
+  // Keeps references to all arguments except `memory`. `model` has the workspace limit that follows
+  // from options.max_memory, and no groups. `groups`: of the problem's mesh. `memory`: of its
+  // source and target.
   MeshPaths(const Problem& problem, const CostModel& model, const PlannerOptions& options,
             const TransitionRules& rules, const PlanGroups& groups, const TensorMemory& memory)
       : LimitedPlanner(options, groups, memory), problem_(problem), model_(model), rules_(rules) {}
@@ -40,7 +41,7 @@ class MeshPaths final : public LimitedPlanner<Path> {
     return meshift::CostOf(problem_, model_, path);
   }
   GroupSet UsedBy(const Path& path) const override;
-  // What mesh dims must be gone across, as groups.
+  // For each mesh dim that every path must cross (LeastAcross()), the groups that cross it.
   GroupNeeds Needs() const override;
   absl::Status NoPath() const;
 

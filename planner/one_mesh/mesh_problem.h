@@ -1,4 +1,5 @@
-// What a plan on one mesh begins with: the problem, how it reduces, and its limits. Internal.
+// The inputs of planning on one mesh, derived from the caller's options: the problem, the choice of
+// reductions, and the limits. Internal.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const MeshProblem on_mesh,
 //                            MeshProblem::Create(from, to, options, budget));
@@ -21,7 +22,7 @@
 namespace meshift {
 
 struct MeshProblem {
-  // `budget` must outlive it. Fails as MakePlan does, for what is no matter of the path.
+  // `budget` must outlive it. Fails with those errors of MakePlan that do not depend on the path.
   static absl::StatusOr<MeshProblem> Create(const Sharding& from, const Sharding& to,
                                             const PlannerOptions& options, WorkBudget& budget);
 
@@ -30,7 +31,7 @@ struct MeshProblem {
   PlanGroups groups;
   TensorMemory memory;
   CostOptions cost;                        // without a limit on workspace
-  std::optional<int64_t> workspace_limit;  // that options.max_memory leaves
+  std::optional<int64_t> workspace_limit;  // options.max_memory without source and target
 };
 
 }  // namespace meshift

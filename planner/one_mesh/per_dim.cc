@@ -21,8 +21,8 @@ class PerDim {
     if (has_shard) {
       for (int d = problem_.num_dims() - 1; d >= 0; --d) FirstPass(d);
     }
-    // A cut waits for the cuts outside it, so a round may leave dims for the next; every round
-    // places at least the outermost of them.
+    // A cut waits for the cuts outside it, so one round may not place all dims. Each round places
+    // at least the outermost remaining one.
     while (!(state_.AtStage(last) == target())) {
       for (int d = 0; d < problem_.num_dims(); ++d) SecondPass(d);
     }
@@ -40,7 +40,7 @@ class PerDim {
     }
   }
 
-  // Whether dim d, cutting as the target wants, sits behind the cuts that it will sit behind.
+  // Whether the cuts outside the target's cut of dim d are in place.
   bool OuterCutsMatch(int d) const {
     const int k = target().tensor_dim(d);
     CutLists::List outer = problem_.Cuts(target()).of[k];
@@ -63,7 +63,7 @@ class PerDim {
     if (target().IsShard(d) && !OuterCutsMatch(d)) {
       ToReplicate(d);
     } else if (target().IsPartial(d)) {
-      // A mask waits for the second pass, when all reductions are done.
+      // Masks are made in the second pass, after all reductions.
     } else {
       Place(d);
     }
@@ -79,7 +79,7 @@ class PerDim {
     Place(d);
   }
 
-  // Gathers the cuts behind d's.
+  // Gathers the cuts inside d's cut.
   void FreeInner(int d) {
     if (!state_.IsShard(d)) return;
     const CutLists::List list = problem_.Cuts(state_).of[state_.tensor_dim(d)];
@@ -94,7 +94,7 @@ class PerDim {
     path_.moves.push_back({op, state_});
   }
 
-  // REQUIRES: the target's outer cuts are there, if it is a shard.
+  // Gives dim d its target placement. REQUIRES: for a shard, OuterCutsMatch(d).
   void Place(int d) {
     if (target().IsReplicate(d)) {
       ToReplicate(d);

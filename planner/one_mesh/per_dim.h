@@ -1,13 +1,15 @@
-// The baseline: one collective per mesh dim, in the two passes of DTensor's greedy planner.
+// The baseline planner: one collective per mesh dim, in the two passes of DTensor's greedy planner.
 //
 //   PlanPerDim(problem).moves;    // P,P -> R,R: all_reduce of one mesh dim, then of the other
 //
-// If the source has shards, a first pass goes from the last mesh dim to the first; a dim whose
-// target's cut would not sit behind the same cuts as now becomes replicated on the way. A second
-// pass, from the first to the last, does what is left. Nothing is costed, groups are never
-// flattened, and the promise about bits is not looked at. Cut orders other than mesh order, which
-// DTensor's greedy planner does not take, are handled by gathering the cuts behind a dim before the
-// dim itself.
+// If the source has shards, a first pass goes from the last mesh dim to the first. It gives each
+// dim its target placement, or replicates it if the cuts outside its cut differ from those in the
+// target. A second pass, from the first mesh dim to the last, does the remaining steps and the
+// masks.
+//
+// It compares no costs, never flattens groups, and ignores the promise about bits. DTensor's greedy
+// planner takes cuts in mesh order only; with other orders, this one gathers the cuts inside a
+// dim's cut before the dim itself.
 #ifndef MESHIFT_PLANNER_ONE_MESH_PER_DIM_H_
 #define MESHIFT_PLANNER_ONE_MESH_PER_DIM_H_
 

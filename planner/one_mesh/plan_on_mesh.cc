@@ -18,7 +18,7 @@
 namespace meshift {
 namespace {
 
-// One collective per mesh dim leaves no choice.
+// The plan of the per-dim planner, which has only one path to check against the limits.
 absl::StatusOr<Plan> PlanPerDimOnMesh(const MeshProblem& on_mesh, const PlannerOptions& options) {
   const CostModel model(on_mesh.problem, options.topology, on_mesh.cost);
   Plan plan = Assemble(on_mesh.problem, model, PlanPerDim(on_mesh.problem), options, on_mesh.choice,

@@ -1,4 +1,4 @@
-// Plans on one mesh, with a say in where the path comes from. Internal.
+// Makes a plan on one mesh; the caller may supply the path from a cache. Internal.
 //
 //   MakePlanOnMesh(from, to, options, budget,
 //                  [](const Problem&, FindPathFn find) { return find(); });
@@ -19,17 +19,17 @@
 namespace meshift {
 
 using FindPathFn = absl::FunctionRef<absl::StatusOr<Path>()>;
-// Gives the path of a problem: what find() gives, or has given for an equal problem. find() fails
-// where the budget is exhausted: there is no path to keep then.
+// Returns the path of a problem: the result of find(), now or earlier for an equal problem. find()
+// fails if the budget is exhausted; that result must not be cached.
 using PathSourceFn = absl::FunctionRef<absl::StatusOr<Path>(const Problem&, FindPathFn find)>;
 
-// As MakePlan (planner.h), with its work charged to `budget`. Where that is exhausted, the result
-// is any: the caller refuses. REQUIRES: both are on one mesh.
+// As MakePlan (planner.h). Work is charged to `budget`. If it is exhausted, the result is undefined
+// and the caller must return an error. REQUIRES: both shardings are on one mesh.
 absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options, WorkBudget& budget,
                                     PathSourceFn path_source);
 
-// As LeastMemory (planner.h), and likewise.
+// As LeastMemory (planner.h), with the same conditions.
 absl::StatusOr<int64_t> LeastMemoryOnMesh(const Sharding& from, const Sharding& to,
                                           const PlannerOptions& options, WorkBudget& budget);
 

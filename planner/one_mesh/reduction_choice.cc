@@ -17,7 +17,7 @@
 namespace meshift {
 namespace {
 
-// Beyond this many ranks groups are not looked at one by one: a closed form must do.
+// On larger meshes groups are not compared one by one, but by a closed form.
 constexpr int64_t kMaxListedRanks = 4096;
 
 constexpr std::string_view kExact = "the reduction is exact in any order";
@@ -26,8 +26,8 @@ bool IsReduced(const Problem& problem, int d) {
   return problem.source().IsPartial(d) && !problem.StaysPartial(d);
 }
 
-// How one group lies: per member, in coordinate order, its number and, per level, its domain,
-// numbered in the order of their first members.
+// The shape of one group, for comparison: for each member in coordinate order its index among the
+// group's ranks; then for each level the domains of the members, numbered by their first members.
 std::vector<int64_t> LieOf(const std::vector<int64_t>& ranks, const Topology& topology) {
   std::vector<int64_t> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
@@ -47,10 +47,11 @@ std::vector<int64_t> LieOf(const std::vector<int64_t>& ranks, const Topology& to
   return lie;
 }
 
-// A closed form for row-major meshes. A domain that consists of whole inner mesh dims and a factor
-// of the next one has a fixed place in the coordinates: members share it if those of their
-// coordinates that say which one it is are equal. One that is no longer than the least distance of
-// two members holds one of them at most. Of what is left it is not said whether groups lie alike.
+// A closed form for row-major meshes: whether at each level one of two conditions holds. (1)
+// Domains consist of whole inner mesh dims and a factor of the next one. Then the coordinates of a
+// member determine its domain in the same way in every group. (2) Domains are not longer than the
+// least distance of two members, so that each holds at most one. If neither holds, groups may or
+// may not be equivalent.
 bool DomainsFit(const DeviceMesh& mesh, absl::Span<const int> mesh_dims, const Topology& topology) {
   for (int level = 0; level + 1 < topology.NumLevels(); ++level) {
     const int64_t domain = topology.level(level).domain_size;
@@ -75,11 +76,11 @@ std::string InBrackets(const std::string& text) {
   return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
-// Why the engine's own reductions do not make every element alike; empty where they do.
+// Why the engine's own reductions do not reduce every element in the same way; empty if they do.
 std::string WhyNotNative(const Problem& problem, const PlannerOptions& options) {
   const NativeInvariance native = options.engine.native_invariance;
   if (native == NativeInvariance::kNone) {
-    return fmt::format("engine {} promises nothing about where an element lies{}",
+    return fmt::format("engine {} does not promise to reduce every element in the same way{}",
                        options.engine.name(), InBrackets(options.engine.native_why));
   }
   DimSet reduced;
@@ -88,15 +89,17 @@ std::string WhyNotNative(const Problem& problem, const PlannerOptions& options) 
     if (IsReduced(problem, d)) {
       reduced.push_back(problem.mesh_dim(d));
       if (native == NativeInvariance::kAllReduce && !problem.target().IsReplicate(d)) {
-        return fmt::format("the reduce_scatter of engine {} over {} is no all_reduce",
-                           options.engine.name(), name);
+        return fmt::format(
+            "engine {} reduces every element in the same way by all_reduce only, not by "
+            "reduce_scatter over {}",
+            options.engine.name(), name);
       }
     } else if (problem.source().IsReplicate(d)) {
-      return fmt::format("several groups would reduce the same: {} is replicated", name);
+      return fmt::format("several groups would reduce the same value: {} is replicated", name);
     }
   }
   if (GroupsLieAlike(problem.mesh(), reduced, options.topology)) return "";
-  return "the groups do not lie alike on the topology";
+  return "the groups are not equivalent on the topology";
 }
 
 }  // namespace
@@ -175,7 +178,7 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
   const bool one_dtype = problem.num_stages() == 1 && options.reduce_dtype.value_or(dtype) == dtype;
   if (!choice.reduces) {
     choice.why = "nothing is reduced";
-    // But identities may be added to what becomes partial.
+    // But a value that becomes partial may be added to identities.
     const ReduceOp op = problem.cut_mask_op();
     choice.rules.masks_cuts = problem.MasksTarget() && one_dtype && !per_dim &&
                               options.reproducibility <= Reproducibility::kReplicas &&
@@ -199,7 +202,7 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
           Name(options.reproducibility), because.empty() ? "" : ": ", because);
     }
     if (choice.ordered) {
-      // Groups that reduce the same have bit-equal contributions.
+      // In order, several groups that reduce the same value get equal bits.
       choice.rules.single_sourced = false;
       choice.why = fmt::format("contributions are combined in ascending order of coordinates{}{}",
                                because.empty() ? "" : ": ", because);
@@ -209,8 +212,7 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
     } else {
       choice.rules.scatters = options.engine.native_invariance == NativeInvariance::kReduceScatter;
       choice.why = fmt::format(
-          "engine {} reduces every element alike{}, in one step by groups that "
-          "lie alike",
+          "engine {} reduces every element in the same way{}, in one step by equivalent groups",
           options.engine.name(), InBrackets(options.engine.native_why));
     }
   }
@@ -220,7 +222,8 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
     return Unimplemented("engine '{}' cannot reduce {} by {}", options.engine.name(), Name(dtype),
                          Name(op));
   }
-  // What is reduced already may be so again, with identities. REQUIRES one op: values have one.
+  // A reduced value may be reduced again, with identities, if that needs the same op: a value has
+  // one op.
   if (choice.reduces && !choice.rules.at_once) {
     choice.rules.masks_cuts = problem.MasksTarget() && one_dtype && !per_dim &&
                               problem.cut_mask_op() == problem.mask_op();

@@ -1,12 +1,12 @@
-// How a problem's reductions are done, which its promise about bits decides before the search does
-// the rest.
+// Chooses how a problem's reductions are done, from the promise about bits. The search then finds
+// the path.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
 //   choice.ordered;     // contributions are combined in ascending order of coordinates
 //   choice.why;         // what keeps the promise
 //
-// Above `replicas` everything that is reduced is reduced by one step over exactly its mesh dims, so
-// that what is rounded when is a matter of the placements alone.
+// For promises above `replicas`, one step reduces over exactly the mesh dims to be reduced, so that
+// rounding depends on the placements alone.
 #ifndef MESHIFT_PLANNER_ONE_MESH_REDUCTION_CHOICE_H_
 #define MESHIFT_PLANNER_ONE_MESH_REDUCTION_CHOICE_H_
 
@@ -24,28 +24,29 @@
 namespace meshift {
 
 struct ReductionChoice {
-  bool reduces = false;  // at all
-  bool exact = false;    // in any order
+  bool reduces = false;  // the problem has a reduction
+  bool exact = false;    // reductions are exact in any order
   bool ordered = false;  // reduce_order is ascending
   TransitionRules rules;
-  std::string why;  // of promises above kReplicas
-  // Where nothing is reduced, of plans that add identities to what they mask; as `why`.
+  std::string why;  // the reason for a promise above kReplicas
+  // As `why`, if the problem has no reduction, for plans that mask and reduce (adding identities).
   std::string why_masked;
 };
 
-// INVALID_ARGUMENT where blocks are asked for without kOrdered, or of a negative size;
-// UNIMPLEMENTED where the engine cannot do a reduction that the problem needs;
-// FAILED_PRECONDITION where the promise needs an order and the options forbid it.
+// INVALID_ARGUMENT: reduce_block without kOrdered, a negative reduce_block or max_value.
+// UNIMPLEMENTED: the engine or the per-dim planner cannot do a reduction of the problem.
+// FAILED_PRECONDITION: the promise needs ordered reductions, which the options forbid.
 absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
                                                  const PlannerOptions& options);
 
-// How the model prices what is planned so.
+// The options of the cost model for this choice.
 CostOptions CostOptionsOf(const PlannerOptions& options, const ReductionChoice& choice);
 
-// Whether all groups over `mesh_dims` lie alike on the topology: members with equal coordinates
-// have equal numbers among their group's ranks, and share domains alike. Of more than 4,096 ranks
-// only what a closed form shows: a row-major mesh, and domains of each level that consist of whole
-// inner mesh dims and a factor of the next one, or are no longer than the members are apart.
+// Whether all groups over `mesh_dims` are equivalent on the topology: members with equal
+// coordinates have equal indices among their group's ranks, and share domains with the same other
+// members. Meshes of more than 4,096 ranks are tested by a closed form, which may miss some: true
+// if the mesh is row-major, and the domains of each level either consist of whole inner mesh dims
+// and a factor of the next one, or are not longer than the distance between members.
 bool GroupsLieAlike(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
                     const Topology& topology);
 

@@ -16,7 +16,7 @@
 namespace meshift {
 namespace {
 
-// By comparing every group with the first one.
+// The definition: compares every group with the first one.
 bool LieAlike(const DeviceMesh& mesh, const std::vector<int>& dims, const Topology& topology) {
   const std::vector<std::vector<int64_t>> groups = mesh.Groups(dims);
   for (const std::vector<int64_t>& group : groups) {
@@ -42,7 +42,7 @@ TEST(GroupsLieAlikeTest, OfLargeMeshesByAClosedForm) {
       {"a=512,b=16", {1}, "nvlink=8", true},               // two domains each
       {"a=512,b=16", {1}, "nvlink=8,rack=64", true},       // and one rack
       {"a=512,b=16", {0}, "nvlink=8", true},               // one member in a domain
-      {"a=1024,b=5", {0}, "nvlink=4", true},               // likewise, though 4 and 5 do not fit
+      {"a=1024,b=5", {0}, "nvlink=4", true},               // the same, though 4 and 5 do not fit
       {"a=1024,b=5", {1}, "nvlink=8", false},              // groups of 5 on domains of 8
       {"a=1024,b=5", {0}, "nvlink=8", false},              // some members are neighbours
       {"a=1024,b=5", {1}, "nvlink=40", true},              // eight groups in one
@@ -50,7 +50,7 @@ TEST(GroupsLieAlikeTest, OfLargeMeshesByAClosedForm) {
       {"a=16,b=64,c=6", {2}, "nvlink=12", true},           //
       {"a=16,b=64,c=6", {0, 2}, "nvlink=12", true},        //
       {"a=16,b=64,c=6", {1}, "nvlink=9", false},           //
-      {"a=16,b=64,c=6", {1}, "nvlink=12,rack=36", false},  // 36 is no factor of 64
+      {"a=16,b=64,c=6", {1}, "nvlink=12,rack=36", false},  // 36 / 6 does not divide 64
       {"a=16,b=64,c=6", {0}, "nvlink=12,rack=36", true},   // members are further apart
       {"a=16,b=64,c=6", {1}, "nvlink=8192", true},         // all ranks are in one domain
   };
@@ -59,7 +59,7 @@ TEST(GroupsLieAlikeTest, OfLargeMeshesByAClosedForm) {
     const Topology topology = Topology::Parse(c.topology).value();
     ASSERT_GT(mesh.NumRanks(), 4096);
     EXPECT_EQ(GroupsLieAlike(mesh, c.dims, topology), c.shown) << c.mesh << " " << c.topology;
-    // What is shown is so; here, what is so is shown.
+    // The closed form may miss some equivalent groups, but not in these cases.
     EXPECT_EQ(LieAlike(mesh, c.dims, topology), c.shown) << c.mesh << " " << c.topology;
   }
 }
@@ -85,7 +85,7 @@ TEST(GroupsLieAlikeTest, TheVerifierAgreesOnLargeMeshes) {
       const Verdict verdict = Verify(plan);
       EXPECT_TRUE(verdict.ok()) << reduced << " " << domain << ": " << verdict.fault->message;
       if (native) continue;
-      // And would not believe a plan that is done by the engine's own.
+      // It rejects the same plan with the engine's own reduction.
       PlanFields fields = plan.fields();
       fields.steps[0].reduce_order = ReduceOrder::kAny;
       EXPECT_FALSE(Verify(Plan::Seal(fields)).ok()) << reduced << " " << domain;

@@ -1,3 +1,5 @@
+// The reductions that each engine of this project offers (EngineCapabilities of
+// meshift/planner_options.h).
 #include <array>
 #include <cstdint>
 #include <string>
@@ -9,7 +11,7 @@
 namespace meshift {
 
 EngineCapabilities EngineCapabilities::Full(std::string name) {
-  // Every PlannerOptions begins with one of these.
+  // Computed once: every PlannerOptions copies one.
   static const std::array<uint32_t, kNumReduceOps> kAllowed = [] {
     EngineCapabilities allowed("");
     for (int op = 0; op < kNumReduceOps; ++op) {

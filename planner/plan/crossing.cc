@@ -14,8 +14,8 @@
 namespace meshift {
 namespace {
 
-// The pieces that a sharding cuts one tensor dim into, those that are not empty: piece i is
-// [begins[i], begins[i + 1]). They lie one behind the other.
+// The non-empty pieces that a sharding cuts one tensor dim into. Piece i is [begins[i], begins[i +
+// 1]); the pieces are contiguous and cover the dim.
 struct Axis {
   std::vector<int64_t> begins;
 
@@ -26,7 +26,7 @@ struct Axis {
   }
 };
 
-// The mesh dims whose ranks contribute, in mesh order.
+// The mesh dims that are P, in mesh order.
 absl::InlinedVector<int, 4> PartialDims(const Sharding& sharding) {
   absl::InlinedVector<int, 4> dims;
   for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
@@ -57,13 +57,13 @@ std::vector<Axis> AxesOf(const Sharding& sharding) {
   return axes;
 }
 
-// Who holds which piece of the value before.
+// The pieces of the value before, and the ranks that hold each.
 class Holders {
  public:
   Holders(const Sharding& before, const Topology& topology);
 
-  // The number of the piece at these places along the axes, of this contribution; numbers ascend
-  // with the contribution, then the place.
+  // The index of a piece, from the contribution and the piece's position along each axis. Indices
+  // ascend with the contribution, then with the position.
   int64_t PieceAt(int64_t contribution, absl::Span<const int64_t> at) const {
     int64_t piece = contribution;
     for (size_t k = 0; k < axes_.size(); ++k) piece = piece * axes_[k].NumPieces() + at[k];
@@ -71,19 +71,20 @@ class Holders {
   }
   const std::vector<Axis>& axes() const { return axes_; }
   int64_t contributions() const { return contributions_; }
-  // The piece that `rank` holds; -1: none.
+  // The piece that `rank` holds; -1 if it holds none.
   int64_t PieceOf(int64_t rank) const {
     const std::optional<int64_t> position = mesh_.PositionOf(rank);
     return position ? piece_of_[*position] : -1;
   }
-  // Who sends `elements` of `piece` to `receiver`: a nearest rank; of these the one that has the
-  // least to send so far. As a place in ranks().
+  // Chooses the rank that sends `elements` of `piece` to `receiver`, and adds them to its load: of
+  // the nearest holders the one with the smallest load. Returns an index into ranks().
   int64_t Send(int64_t piece, int64_t receiver, int64_t elements);
-  // Those that hold something, by piece, then ascending.
+  // The ranks that hold a piece: by piece, then ascending.
   const std::vector<int64_t>& ranks() const { return ranks_; }
 
  private:
-  // Who has been given less, by place in ranks_; the lower rank where both have the same.
+  // The one with the smaller load; the lower rank if the loads are equal. Indices into ranks_; -1
+  // is none.
   int32_t Lesser(int32_t a, int32_t b) const {
     if (a < 0 || b < 0) return std::max(a, b);
     if (given_[a] != given_[b]) return given_[a] < given_[b] ? a : b;
@@ -97,9 +98,11 @@ class Holders {
   int64_t contributions_ = 1;
   std::vector<int64_t> piece_of_;  // by position in the mesh
   std::vector<int64_t> ranks_;
-  std::vector<int64_t> begins_;  // where in ranks_ a piece's holders begin; one more
-  std::vector<int64_t> given_;   // elements to send, by place in ranks_
-  // A tree over ranks_: leaf n + i is i, and above two nodes is the lesser of what they have.
+  std::vector<int64_t>
+      begins_;  // by piece: index of its first holder in ranks_; one more at the end
+  std::vector<int64_t> given_;  // the loads: elements to send, by index in ranks_
+  // A tournament tree over ranks_: leaf n + i is i; an inner node is the lesser of its two
+  // children.
   std::vector<int32_t> tree_;
 };
 
@@ -156,7 +159,7 @@ int64_t Holders::Send(int64_t piece, int64_t receiver, int64_t elements) {
     return begins_[piece];
   }
   for (int level = 0; level + 1 < topology_.NumLevels(); ++level) {
-    // Domains are ranges of ranks.
+    // A domain is a range of consecutive ranks.
     const int64_t size = topology_.level(level).domain_size;
     const int64_t first = receiver / size * size;
     const auto near = std::lower_bound(begin, end, first);
@@ -174,11 +177,11 @@ int64_t Holders::Send(int64_t piece, int64_t receiver, int64_t elements) {
   return sender;
 }
 
-// Calls fn(place, elements) for the pieces along the axes that `box` has elements of, in order.
+// Calls fn(position, elements) for each piece that has an element in `box`, in order.
 template <typename Fn>
 void ForEachPieceIn(const std::vector<Axis>& axes, const Box& box, const Fn& fn) {
   struct Range {
-    int64_t first, last;  // pieces, both included
+    int64_t first, last;  // pieces, both inclusive
   };
   const size_t rank = axes.size();
   absl::InlinedVector<Range, 5> ranges(rank);
@@ -247,7 +250,7 @@ Crossing Crossing::Of(const Sharding& before, const Sharding& after, const Topol
   crossing.kept_.assign(crossing.ranks_.size(), 0);
   Holders holders(before, topology);
   crossing.contributions_ = holders.contributions();
-  std::vector<int32_t> holder_index;  // in ranks_, by the holder's place
+  std::vector<int32_t> holder_index;  // by index in holders.ranks(): the index in ranks_
   for (const int64_t rank : holders.ranks()) {
     holder_index.push_back(static_cast<int32_t>(crossing.IndexOf(rank)));
   }
@@ -297,7 +300,7 @@ void Crossing::Count(const Topology& topology, absl::Span<const int32_t> senders
   received_.assign(n * num_levels_, 0);
   to_begin_.assign(n + 1, 0);
   from_begin_.assign(n + 1, 0);
-  // Ranks ascend, so equal numbers are equal domains; the last level is one.
+  // Numbers the domains of each level in the order of the ranks. The last level has one domain.
   std::vector<int32_t> domains(n * num_levels_, 0);
   for (int level = 0; level + 1 < num_levels_; ++level) {
     for (size_t i = 1; i < n; ++i) {
@@ -341,11 +344,11 @@ void Crossing::Count(const Topology& topology, absl::Span<const int32_t> senders
 }
 
 void Crossing::SetPacking() {
-  // All combinations of the tensor dims' pieces meet in some message, or stay.
+  // Every combination of one overlap per tensor dim is a message or a kept part.
   if (NumElements(before_.shape()) == 0) return;
   const std::vector<Axis> old_axes = AxesOf(before_);
   const std::vector<Axis> new_axes = AxesOf(after_);
-  bool is_long = false;  // along some tensor dim before this one
+  bool is_long = false;  // an overlap longer than 1 along some tensor dim before k
   for (size_t k = 0; k < old_axes.size(); ++k) {
     const std::vector<int64_t>& a = old_axes[k].begins;
     const std::vector<int64_t>& b = new_axes[k].begins;

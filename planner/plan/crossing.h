@@ -1,18 +1,19 @@
-// The messages of a crossing: the step that takes a value from one mesh to another.
+// The messages of a crossing: the step that sends a value from one mesh to another.
 //
 //   const Crossing crossing = Crossing::Of(before, after, topology);
 //   for (const CrossingMessage& m : crossing.messages()) {
-//     crossing.PartOf(m);               // the box of global indices that m.sender gives m.receiver
+//     crossing.PartOf(m);   // the box of global indices that m.sender sends to m.receiver
 //   }
-//   crossing.KeptBy(3);                 // what rank 3 has of its box after, and needs not be sent
+//   crossing.KeptBy(3);     // the part of rank 3's new box that rank 3 holds already
 //
-// Each rank of the second mesh takes its box after from ranks of the first, from the nearest that
-// hold it and among these from who has been given the least to send; docs/plan_format.md,
-// "Crossing to another mesh", has the rule. Where the value before is partial, the receivers want
-// every contribution of it.
+// Each rank of the second mesh receives its new box from ranks of the first mesh. Among the ranks
+// that hold a piece, the nearest sends it; among equally near ones, the rank with the fewest
+// elements to send so far. docs/plan_format.md, "Crossing to another mesh", has the rule. If the
+// value before is partial, each receiver gets every contribution. This class lists messages; it
+// prices nothing (planner/cost) and sends nothing (comm/program).
 //
-// Takes O(ranks + messages) memory, and a factor log(ranks) more time; no rank is compared with
-// every other. An immutable value; safe for concurrent use.
+// O(ranks + messages) memory, and O(log(ranks)) times that in time, without a loop over all pairs
+// of ranks. An immutable value; safe for concurrent use.
 #ifndef MESHIFT_PLANNER_PLAN_CROSSING_H_
 #define MESHIFT_PLANNER_PLAN_CROSSING_H_
 
@@ -27,85 +28,87 @@
 
 namespace meshift {
 
-// How many contributions make up a value: the sizes of the mesh dims that are P, multiplied.
+// The number of contributions of a value: the product of the sizes of the mesh dims that are P.
 int64_t ContributionsOf(const Sharding& sharding);
 
-// All that goes from one rank to another.
+// The one message from a sender to a receiver.
 struct CrossingMessage {
   int64_t sender = 0;
   int64_t receiver = 0;
-  int64_t contribution =
-      0;                 // flattened coordinate over the P dims of the value before; 0 without P
+  // The flattened coordinate over the P dims of the value before; 0 without P.
+  int64_t contribution = 0;
   int64_t elements = 0;  // > 0
   friend bool operator==(const CrossingMessage&, const CrossingMessage&) = default;
 };
 
-// The pieces that a value is cut into: the distinct boxes that ranks hold.
+// The pieces of a value: the distinct boxes that ranks hold.
 class Pieces {
  public:
   explicit Pieces(const Sharding& sharding);
-  // How many of them have an element in `box`.
+  // The number of pieces that have an element in `box`.
   int64_t CountIn(const Box& box) const;
 
  private:
-  std::vector<std::vector<int64_t>> begins_;  // by tensor dim: where pieces begin, then its extent
+  // By tensor dim: the first index of each piece, then the extent.
+  std::vector<std::vector<int64_t>> begins_;
 };
 
 class Crossing {
  public:
-  // So many messages are planned at most, as the verifier looks at no more (kMaxPairs).
+  // The most messages that are planned; the verifier accepts no more (kMaxPairs).
   static constexpr int64_t kMaxMessages = int64_t{1} << 24;
-  // No less than the number of messages that Of() makes; saturates. Takes O(ranks) time.
+  // An upper bound of the number of messages that Of() makes; saturates. O(ranks) time.
   static int64_t CountMessages(const Sharding& before, const Sharding& after);
-  // REQUIRES: equal shapes; `after` has no P; fewer than 2^31 messages. The value before has
-  // `before`'s dtype.
+  // REQUIRES: equal shapes; `after` has no P; fewer than 2^31 messages. The value that is sent has
+  // the dtype of `before`.
   static Crossing Of(const Sharding& before, const Sharding& after, const Topology& topology);
 
-  // Ascending by receiver; of one receiver, by contribution, then by the first index of the
-  // sender's box (lexicographically). None is empty, none is of a rank to itself.
+  // Ascending by receiver, then by contribution, then by the first index of the sender's box
+  // (lexicographically). Every message has an element; no rank sends to itself.
   absl::Span<const CrossingMessage> messages() const { return messages_; }
   absl::Span<const CrossingMessage> MessagesTo(int64_t rank) const;
-  // Those that `rank` sends, in the order of messages(), as indices into it.
+  // The messages that `rank` sends, in the order of messages(), as indices into it.
   absl::Span<const int32_t> MessagesFrom(int64_t rank) const;
-  // What the message carries: the sender's box before and the receiver's box after have it in
-  // common.
+  // The box of the message: the common part of the sender's box before and the receiver's box
+  // after.
   Box PartOf(const CrossingMessage& message) const;
 
-  // What `rank` itself holds of its box after; nullopt where that is nothing. `contribution`, where
-  // given, is set to the one that it holds.
+  // The part of its box after that `rank` holds itself; nullopt if there is none. Sets
+  // `contribution`, if given, to the one that `rank` holds.
   std::optional<Box> KeptBy(int64_t rank, int64_t* contribution = nullptr) const;
 
   // The ranks of both meshes, ascending.
   absl::Span<const int64_t> ranks() const { return ranks_; }
-  // Contributions of which every receiver gets all; 1 without P.
+  // The number of contributions, each of which every receiver gets; 1 without P.
   int64_t contributions() const { return contributions_; }
 
-  // Elements that `rank` sends, and receives; 0 where it is in neither mesh.
+  // Elements that `rank` sends and receives; 0 if it is in neither mesh.
   int64_t SentBy(int64_t rank) const;
   int64_t ReceivedBy(int64_t rank) const;
-  // Of those that it sends, the ones that go to ranks with which it shares a domain of this level
-  // of the topology, and of none below.
+  // The elements of SentBy(rank) whose receivers share a domain of this level of the topology with
+  // `rank`, and no domain of a lower level.
   int64_t SentBy(int64_t rank, int level) const;
-  // The most that any rank sends, receives, and keeps; messages of a rank, sent or received.
+  // The maximum over ranks of elements sent, received and kept, and of messages sent or received.
   int64_t most_sent() const { return most_sent_; }
   int64_t most_received() const { return most_received_; }
   int64_t most_kept() const { return most_kept_; }
   int64_t most_messages() const { return most_messages_; }
-  // The most that any rank sends to, or receives from, ranks with which it shares no domain below
-  // this level. At level 0: the larger of most_sent() and most_received().
+  // The most elements that a rank sends to, or receives from, ranks with which it shares no domain
+  // below this level. At level 0: the larger of most_sent() and most_received().
   int64_t MostAcross(int level) const { return most_across_[level]; }
-  // Whether some message, or what a rank keeps, is no run of the sender's box before (of the
-  // receiver's box after), by the rule of docs/plan_format.md, "Memory".
+  // Whether some message, or the kept part of some rank, is not contiguous in the sender's box
+  // before (in the receiver's box after), by the rule of docs/plan_format.md, "Memory". Such parts
+  // are packed.
   bool send_packs() const { return send_packs_; }
   bool receive_packs() const { return receive_packs_; }
 
  private:
   Crossing(Sharding before, Sharding after)
       : before_(std::move(before)), after_(std::move(after)) {}
-  // The place of `rank` in ranks_, or -1.
+  // The index of `rank` in ranks_, or -1.
   int64_t IndexOf(int64_t rank) const;
   void SetPacking();
-  // Sets what is known by rank, from messages_ and kept_. `senders`, `receivers`: places in ranks_,
+  // Sets the totals by rank from messages_ and kept_. `senders`, `receivers`: indices into ranks_,
   // by message.
   void Count(const Topology& topology, absl::Span<const int32_t> senders,
              absl::Span<const int32_t> receivers);
@@ -115,11 +118,11 @@ class Crossing {
   int64_t contributions_ = 1;
   std::vector<int64_t> ranks_;
   std::vector<CrossingMessage> messages_;
-  // By place in ranks_:
+  // By index in ranks_:
   std::vector<int64_t> kept_;      // elements
   std::vector<int64_t> sent_;      // elements, by level
   std::vector<int64_t> received_;  // elements, by level
-  std::vector<int32_t> to_begin_;  // where the messages to it begin, and where the last one's end
+  std::vector<int32_t> to_begin_;  // index of its first received message; one more at the end
   std::vector<int32_t> from_begin_;
   std::vector<int32_t> from_;  // indices of messages, by sender
   int num_levels_ = 1;

@@ -45,7 +45,7 @@ TEST(CrossingTest, GivesEachReceiverWhatItLacks) {
 }
 
 TEST(CrossingTest, KeepsWhatARankHolds) {
-  // Of its new half rank 1 has a quarter of the tensor already.
+  // Rank 1 holds a quarter of the tensor, but not a part of its new half.
   const Crossing crossing = Crossing::Of(Parse("f32[8]", "a=4", "S(0)"),
                                          Parse("f32[8]", "b=2", "S(0)"), Topology::Flat());
   EXPECT_EQ(Lines(crossing), (std::vector<std::string>{"1->0 [2:4]", "2->1 [4:6]", "3->1 [6:8]"}));
@@ -74,7 +74,7 @@ TEST(CrossingTest, TakesTheNearestReplica) {
 TEST(CrossingTest, OfAnotherFactoringOfTheSameRanksNothingMoves) {
   const Crossing crossing = Crossing::Of(Parse("f32[5,3]", "a=8", "S(0)"),
                                          Parse("f32[5,3]", "x=2,y=4", "S(0),S(0)"), Links("flat"));
-  // Of five rows in eight parts, one by one or in twos, not all lie alike.
+  // Eight ranks cut five rows one by one, and in pairs of ranks: some boxes differ.
   EXPECT_FALSE(crossing.messages().empty());
   const Crossing even = Crossing::Of(Parse("f32[8,3]", "a=8", "S(0)"),
                                      Parse("f32[8,3]", "x=2,y=4", "S(0),S(0)"), Links("flat"));
@@ -110,7 +110,7 @@ TEST(CrossingTest, OfARankZeroTensorOneRankIsAsked) {
   EXPECT_EQ(Lines(crossing), (std::vector<std::string>{"0->2 []"}));
 }
 
-// The rule as docs/plan_format.md says it, for every rank and every other.
+// The rule of docs/plan_format.md, by a loop over all pairs of ranks.
 struct Expected {
   std::vector<std::string> lines;
   std::map<int64_t, std::string> kept;
@@ -199,7 +199,7 @@ TEST(CrossingTest, IsTheRuleOnManyPairs) {
     return texts;
   };
   int64_t count = 0;
-  int64_t chosen = 0;  // crossings in which some rank had a choice
+  int64_t chosen = 0;  // crossings with more than one sender
   uint64_t random = 1;
   for (const std::string& from_text : meshes) {
     const DeviceMesh from_mesh = DeviceMesh::Parse(from_text).value();
@@ -279,8 +279,8 @@ TEST(CrossingTest, IsTheRuleOnManyPairs) {
 }
 
 TEST(CrossingTest, OfThousandsOfRanksIsQuick) {
-  // A replicated tensor: without an index, 4096 x 2048 pairs of ranks would be looked at. Here each
-  // sender serves at most one receiver.
+  // A replicated tensor. A loop over all pairs would take 4096 x 2048 steps. Here each sender
+  // serves at most one receiver.
   const Crossing crossing =
       Crossing::Of(Parse("f32[64,64]", "a=4096", "R"), Parse("f32[64,64]", "b=2048@4096-6143", "R"),
                    Links("nvlink=8"));

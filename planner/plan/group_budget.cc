@@ -1,3 +1,4 @@
+// Reads, writes and checks budgets of groups (GroupBudget of meshift/planner_options.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ absl::StatusOr<MeshGroups> ParseGroup(std::string_view text, absl::Span<const De
     const std::string_view name(part.data(), part.size());
     const std::optional<int> d = mesh.FindDim(name);
     if (!d) {
-      return InvalidArgument("group '{}': '{}' is no dim of mesh {}", text, name, mesh.ToString());
+      return InvalidArgument("group '{}': mesh {} has no dim '{}'", text, mesh.ToString(), name);
     }
     if (std::find(dims.begin(), dims.end(), *d) != dims.end()) {
       return InvalidArgument("group '{}' has mesh dim {} twice", text, name);
@@ -87,7 +88,8 @@ absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
   for (const absl::string_view part :
        absl::StrSplit(absl::string_view(text.data(), text.size()), ';')) {
     if (part.empty()) {
-      return InvalidArgument("'{}' has an empty group; groups are as fsdp;ddp,fsdp", text);
+      return InvalidArgument("'{}' has an empty group; expected groups such as fsdp;ddp,fsdp",
+                             text);
     }
     if (!seen.insert(part).second) continue;
     MESHIFT_ASSIGN_OR_RETURN(MeshGroups group,

@@ -40,7 +40,7 @@ TEST(GroupBudgetTest, ByDefaultTheRootAndTheGroupsOfEachDimExist) {
   EXPECT_EQ(Existing({mesh}, {.existing_groups = Parse("-", {mesh})}), "ddp,fsdp,tp");
   EXPECT_EQ(Existing({mesh}, {.existing_groups = Parse("fsdp,one,ddp;tp", {mesh})}),
             "tp;ddp,fsdp;ddp,fsdp,tp");
-  // The root may have more ranks than the plan.
+  // The root may have more ranks than the plan has.
   EXPECT_EQ(Existing({mesh}, {.root = Mesh("all=100")}), "ddp;fsdp;tp");
   EXPECT_EQ(Existing({mesh}, {.root = Mesh("all=80")}), "ddp;fsdp;tp;ddp,fsdp,tp");
   EXPECT_EQ(Existing({Mesh("a=1")}, {}), "-");
@@ -58,7 +58,7 @@ TEST(GroupBudgetTest, OnTwoMeshesEqualGroupsAreOne) {
   const DeviceMesh to = Mesh("b=2,c=4");
   EXPECT_EQ(Existing({from, to}, {}), "a;1:b;1:c;1:b,c;*");
   EXPECT_EQ(Existing({from, to}, {.existing_groups = Parse("1:c", {from, to})}), "a;1:c;1:b,c;*");
-  // Disjoint: the root is that of all.
+  // Disjoint meshes: the root has the ranks of both.
   const DeviceMesh apart = Mesh("c=4@8-11");
   EXPECT_EQ(Existing({from, apart}, {.existing_groups = Parse("-", {from})}), "*");
   EXPECT_EQ(Existing({from, apart},
@@ -84,15 +84,15 @@ TEST(GroupBudgetTest, ARankNeedsTheGroupsThatItIsIn) {
 TEST(GroupBudgetTest, BadTextNamesTheValue) {
   const std::vector<DeviceMesh> meshes = {Mesh("a=2,b=2"), Mesh("c=4@4-7")};
   const std::pair<const char*, const char*> cases[] = {
-      {"", "'' has an empty group; groups are as fsdp;ddp,fsdp"},
-      {"a;;b", "'a;;b' has an empty group; groups are as fsdp;ddp,fsdp"},
-      {"c", "group 'c': 'c' is no dim of mesh a=2,b=2"},
-      {"a,", "group 'a,': '' is no dim of mesh a=2,b=2"},
-      {"1:a", "group '1:a': 'a' is no dim of mesh c=4@4-7"},
+      {"", "'' has an empty group; expected groups such as fsdp;ddp,fsdp"},
+      {"a;;b", "'a;;b' has an empty group; expected groups such as fsdp;ddp,fsdp"},
+      {"c", "group 'c': mesh a=2,b=2 has no dim 'c'"},
+      {"a,", "group 'a,': mesh a=2,b=2 has no dim ''"},
+      {"1:a", "group '1:a': mesh c=4@4-7 has no dim 'a'"},
       {"2:a", "group '2:a' is of mesh 2; the plan has 2 mesh(es)"},
       {"-1:a", "group '-1:a' is of mesh -1; the plan has 2 mesh(es)"},
       {"a,b,a", "group 'a,b,a' has mesh dim a twice"},
-      {"a;-", "group '-': '-' is no dim of mesh a=2,b=2"},
+      {"a;-", "group '-': mesh a=2,b=2 has no dim '-'"},
   };
   for (const auto& [text, message] : cases) {
     EXPECT_EQ(ParseMeshGroups(text, meshes).status(), absl::InvalidArgumentError(message));
@@ -116,8 +116,8 @@ TEST(GroupBudgetTest, BadBudgetsAreRefused) {
   }
 }
 
-// The case of the flattened group: one all_reduce with it, a reduce_scatter, an all_reduce and an
-// all_gather without it, or whatever is cheaper.
+// With the flattened group: one all_reduce. Without it: a reduce_scatter, an all_reduce and an
+// all_gather.
 TEST(GroupBudgetTest, WithoutTheFlattenedGroupThePromiseIsKept) {
   const DeviceMesh mesh = Mesh("ddp=8,fsdp=5,tp=2");
   const Sharding from = Sharding::Parse("f32[1280,4096]", mesh, "P,P,S(1)").value();
@@ -136,8 +136,8 @@ TEST(GroupBudgetTest, WithoutTheFlattenedGroupThePromiseIsKept) {
   EXPECT_EQ(PlannerCache(options).Find(from, to).value(), plan);
 }
 
-// Of what cannot be sliced, a mesh dim that is partial in the target alone joins the reduction over
-// the root, and is masked again; an average joins as a sum.
+// A tensor that cannot be sliced: a mesh dim that is partial in the target only joins the reduction
+// over the root, and is masked again. An average joins as a sum.
 TEST(GroupBudgetTest, AMaskTowardsTheTargetJoinsAReduction) {
   const DeviceMesh mesh = Mesh("a=2,b=3,c=2");
   const PlannerOptions options{.groups = {.allow_new_groups = false}};
@@ -161,7 +161,7 @@ TEST(GroupBudgetTest, AMaskTowardsTheTargetJoinsAReduction) {
   }
 }
 
-// A group that two steps are over is set up once, and what exists is not.
+// A new group that two steps use is set up once; an existing group costs nothing.
 TEST(GroupBudgetTest, SetUpIsSharedByTheUsesAndOncePerGroup) {
   const DeviceMesh mesh = Mesh("a=4,b=2,c=2");
   const Sharding from = Sharding::Parse("f32[64,64]", mesh, "P,P,S(0)").value();
@@ -180,7 +180,7 @@ TEST(GroupBudgetTest, SetUpIsSharedByTheUsesAndOncePerGroup) {
     EXPECT_EQ(PlanFromJson(PlanToJson(plan)).value(), plan);
     EXPECT_EQ(PlanFromText(PlanToText(plan)).value(), plan);
   }
-  // Costs and budgets are no part of what a plan is.
+  // The fingerprint contains neither costs nor budgets.
   EXPECT_EQ(many.fingerprint(), MakePlan(from, to)->fingerprint());
 }
 
@@ -199,7 +199,7 @@ TEST(GroupBudgetTest, ThePerDimPlannerKeepsToItOrRefuses) {
             absl::ResourceExhaustedError("max_communicators is 1; the least that would do is 2"));
 }
 
-// Two steps would need less memory, but each over a group of its own.
+// A plan of two steps would need less memory, but each step needs a group of its own.
 TEST(GroupBudgetTest, ALimitOnMemoryDoesNotLoosenIt) {
   const Sharding from =
       Sharding::Parse("f32[3,3,3]", Mesh("a=2,b=2,c=2"), "S(2)[1],S(2)[2],S(2)[0]").value();

@@ -19,7 +19,7 @@ Sharding Parse(const std::string& mesh, const std::string& tensor, const std::st
   return Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), placements).value();
 }
 
-// Against the boxes of all ranks.
+// Compared with the boxes of all ranks.
 TEST(MemoryLimitTest, TheSmallestTensorIsThatOfSomeRank) {
   int64_t uneven = 0;
   const auto judge = [&](const Sharding& sharding) {
@@ -51,7 +51,8 @@ TEST(MemoryLimitTest, WhatSourceAndTargetTake) {
   const TensorMemory consumed(to, from, Buffers::kConsumed);
   EXPECT_EQ(consumed.together, 20 + 72);
   EXPECT_EQ(consumed.scratch, 64);
-  // Of 12 bytes there is nothing that is aligned; on another mesh a rank may have no source.
+  // The smallest source is 12 bytes, below one multiple of 16. On another mesh a rank may have no
+  // source.
   EXPECT_EQ(TensorMemory(from, to, Buffers::kConsumed).scratch, 0);
   EXPECT_EQ(TensorMemory(to, Parse("b=8", "f32[18]", "R"), Buffers::kConsumed).scratch, 0);
 }

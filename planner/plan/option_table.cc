@@ -62,7 +62,7 @@ Written Number(const std::optional<int64_t>& value) {
 
 Written OffUnless(bool value) { return value ? Written() : "off"; }
 
-// No option of planning: what limits on groups led to.
+// Not a planner option: the result of limits on groups (PlanInputs::exceeded_max_value).
 constexpr Text kExceeded = "exceeded_max_value";
 
 constexpr PlannerOption kTable[] = {
@@ -76,47 +76,48 @@ constexpr PlannerOption kTable[] = {
      },
      [](const Options& o, Meshes) { return Written(Name(o.reproducibility)); }},
     {"reduce_dtype", "--reduce-dtype", kName, "DTYPE",
-     "the dtype of reductions, where the planner's choice is not wanted: f32", "cast",
+     "dtype of reductions, instead of the planner's choice: f32", "cast",
      [](Text text, Meshes, Options* o) { return Set(ParseDType(text), &o->reduce_dtype); },
      [](const Options& o, Meshes) {
        return o.reduce_dtype ? Written(Name(*o.reduce_dtype)) : std::nullopt;
      }},
     {"ragged_sizes", "--ragged-sizes", kName, "SIZES",
-     "gathers and scatters of ragged shards: max (padded), sum (exact), cost (default)",
+     "gathers and scatters of ragged shards: max (padded), sum (exact), cost (the cheaper; "
+     "default)",
      "ragged_sizes",
      [](Text text, Meshes, Options* o) { return Set(ParseRaggedSizes(text), &o->ragged_sizes); },
      [](const Options& o, Meshes) { return NameUnless(o.ragged_sizes, RaggedSizes::kCost); }},
     {"ordered_reductions", "--no-ordered-reductions", kSwitch, "",
-     "no sums in order by messages and local sums: what needs them is refused",
+     "do not sum in order by messages and local sums; refuse promises that need it",
      "ordered_reductions",
      [](Text text, Meshes, Options* o) { return SetSwitch(text, &o->ordered_reductions); },
      [](const Options& o, Meshes) { return OffUnless(o.ordered_reductions); }},
     {"reduce_block", "--reduce-block", kNumber, "K",
-     "ordered: add blocks of so many consecutive coordinates first", "reduce_block",
+     "ordered: add blocks of K consecutive coordinates first", "reduce_block",
      [](Text text, Meshes, Options* o) { return SetNumber(text, 1, &o->reduce_block); },
      [](const Options& o, Meshes) { return NumberUnless(o.reduce_block, 0); }},
     {"max_memory", "--max-memory", kBytes, "BYTES",
-     "source, target and workspace of a rank together take at most: 1.5GiB", "max_memory",
+     "most bytes of source, target and workspace together on a rank: 1.5GiB", "max_memory",
      [](Text text, Meshes, Options* o) { return Set(ParseBytes(text), &o->max_memory); },
      [](const Options& o, Meshes) { return Number(o.max_memory); }},
     {"max_value", "--max-value", kBytes, "BYTES",
-     "a value between two steps takes at most, on a rank: 64MiB (default: a quarter more than "
-     "source and target, and 4 MiB in any case)",
+     "most bytes of a value between two steps on a rank: 64MiB (default: 1.25 times the larger of "
+     "source and target, at least 4 MiB)",
      "max_value",
      [](Text text, Meshes, Options* o) { return Set(ParseBytes(text), &o->max_value); },
      [](const Options& o, Meshes) { return Number(o.max_value); }},
     {"buffers", "--buffers", kName, "BUFFERS",
-     "whose memory that is of: source and target in two (default), the source consumed, both in "
-     "one",
+     "memory of a run: source and target in buffers of their own (two, default), the source given "
+     "up (consumed), both in one buffer (one)",
      "total", [](Text text, Meshes, Options* o) { return Set(ParseBuffers(text), &o->buffers); },
      [](const Options& o, Meshes) { return NameUnless(o.buffers, Buffers::kTwo); }},
     {"new_groups", "--no-new-groups", kSwitch, "",
-     "only groups that exist: the root, and those of --existing-groups", "new_groups",
+     "use only groups that exist: the root, and those of --existing-groups", "new_groups",
      [](Text text, Meshes, Options* o) { return SetSwitch(text, &o->groups.allow_new_groups); },
      [](const Options& o, Meshes) { return OffUnless(o.groups.allow_new_groups); }},
     {"existing_groups", "--existing-groups", kGroups, "GROUPS",
-     "groups that exist: fsdp;ddp,fsdp (of the target's mesh 1:tp; none: -); without it, those of "
-     "one mesh dim",
+     "groups that exist: fsdp;ddp,fsdp (of the target's mesh 1:tp; none: -); default: those of "
+     "each mesh dim",
      "existing_groups",
      [](Text text, Meshes meshes, Options* o) {
        return Set(ParseMeshGroups(text, meshes), &o->groups.existing_groups);
@@ -126,26 +127,25 @@ constexpr PlannerOption kTable[] = {
                                        : std::nullopt;
      }},
     {"max_communicators", "--max-communicators", kNumber, "N",
-     "a rank needs at most so many for a plan, the root among them", "max_communicators",
+     "most communicators that a rank needs for a plan, the root included", "max_communicators",
      [](Text text, Meshes, Options* o) { return SetNumber(text, 0, &o->groups.max_communicators); },
      [](const Options& o, Meshes) { return Number(o.groups.max_communicators); }},
     {"expected_uses", "--expected-uses", kNumber, "N",
-     "a plan runs so often: each new group costs its set-up, divided by this", "expected_uses",
+     "how often a plan runs: each new group costs its set-up time divided by N", "expected_uses",
      [](Text text, Meshes, Options* o) { return SetNumber(text, 1, &o->groups.expected_uses); },
      [](const Options& o, Meshes) { return Number(o.groups.expected_uses); }},
     {"max_work", "--max-work", kNumber, "N",
-     "planning ends beyond so much work: states, steps, ranks, messages (default 2^29, some "
-     "seconds)",
+     "most work of planning, in states, steps, ranks and messages (default 2^29, some seconds)",
      "max_work", [](Text text, Meshes, Options* o) { return SetNumber(text, 1, &o->max_work); },
      [](const Options& o, Meshes) { return NumberUnless(o.max_work, kDefaultMaxWork); }},
     {"native_invariance", "--native-invariance", kName, "OPS",
      "which of the engine's own reductions are batch-invariant: none, all_reduce, reduce_scatter "
-     "(both); default: what is known of the engine",
+     "(both); default: what Meshift knows of the engine",
      "promise",
      [](Text text, Meshes, Options* o) {
        return Set(ParseNativeInvariance(text), &o->engine.native_invariance);
      },
-     // Other plans do not depend on it.
+     // Plans with another promise do not depend on it.
      [](const Options& o, Meshes) {
        return o.reproducibility == Reproducibility::kBatchInvariant
                   ? Written(Name(o.engine.native_invariance))

@@ -1,12 +1,12 @@
-// The options of planning by name: as a plan's text, a line of a batch and the command line say
-// them.
+// The planner options by name, as plans, lines of a batch and the command line spell them.
 //
 //   const PlannerOption* option = FindPlannerOption("max_memory");
 //   option->flag;                                    // "--max-memory"
 //   option->read("1.5GiB", meshes, &options);        // sets options.max_memory
 //   option->write(options, meshes);                  // "1610612736"
 //
-// The topology and the engine have places of their own in all three.
+// The topology and the engine are not in the table: all three formats have keys of their own for
+// them.
 #ifndef MESHIFT_PLANNER_PLAN_OPTION_TABLE_H_
 #define MESHIFT_PLANNER_PLAN_OPTION_TABLE_H_
 
@@ -25,37 +25,38 @@
 
 namespace meshift {
 
-// What the value of an option is in JSON: a string; one in words of the plan's meshes; an integer;
-// an integer, or a string with a unit; true or false, "on" or "off" as text.
+// The JSON type of an option's value. kName: a string. kGroups: a string that names dims of the
+// plan's meshes. kNumber: an integer. kBytes: an integer, or a string with a unit. kSwitch: true or
+// false; as text "on" or "off".
 enum class OptionKind : uint8_t { kName, kGroups, kNumber, kBytes, kSwitch };
 
 struct PlannerOption {
   std::string_view name;  // "max_memory"
-  std::string_view flag;  // "--max-memory"; of a switch the one that says "off"
+  std::string_view flag;  // "--max-memory"; a switch has the flag that turns it off
   OptionKind kind;
-  std::string_view value_name;  // "BYTES", for help; of a switch empty
+  std::string_view value_name;  // "BYTES", for help; empty for a switch
   std::string_view help;
-  std::string_view rule;  // that a plan breaks in which the option has no value of its own
+  std::string_view rule;  // the rule of docs/errors.md that a bad value breaks
 
-  // Sets what `text` says. `meshes`: of the plan; only kGroups reads them. INVALID_ARGUMENT names
-  // the text; the options are then as before.
+  // Sets the option from `text`. Only kGroups reads `meshes`, those of the plan. INVALID_ARGUMENT
+  // names the text; *options is unchanged.
   absl::Status (*read)(std::string_view text, absl::Span<const DeviceMesh> meshes,
                        PlannerOptions* options);
-  // What `read` takes for the value that it has; nullopt where a plan does not say it, since it is
-  // as by default.
+  // The option's value as text that `read` accepts. nullopt if plans do not state it because it is
+  // the default.
   std::optional<std::string> (*write)(const PlannerOptions& options,
                                       absl::Span<const DeviceMesh> meshes);
 };
 
-// In the order in which plans say them.
+// In the order in which plans state them.
 absl::Span<const PlannerOption> PlannerOptionTable();
-// Null: no option has that name.
+// Null if no option has that name.
 const PlannerOption* FindPlannerOption(std::string_view name);
 
-// What a plan says of its options: pairs of a name and a text, in the table's order.
+// The options that a plan states: pairs of a name and a text, in the order of the table.
 std::vector<std::pair<std::string_view, std::string>> StatedOptions(const PlanFields& plan);
-// Takes one of them in. `meshes`: the plan's. Names that are not known say nothing.
-// INVALID_ARGUMENT: the text is no value of the option; *rule is then the one that is broken.
+// Sets one stated option. `meshes`: those of the plan. Unknown names are ignored. INVALID_ARGUMENT:
+// `text` is not a value of the option; *rule is then the rule that it breaks.
 absl::Status ReadStatedOption(std::string_view name, std::string_view text,
                               absl::Span<const DeviceMesh> meshes, PlanInputs* inputs,
                               std::string* rule);

@@ -15,7 +15,7 @@ namespace {
 
 DeviceMesh Mesh(const char* text) { return DeviceMesh::Parse(text).value(); }
 
-// A text of each option that is not its default, for plans on a=2,b=2.
+// For each option a text that is not its default, for plans on a=2,b=2.
 const std::vector<std::pair<std::string, std::string>>& Texts() {
   static const auto* const kTexts = new std::vector<std::pair<std::string, std::string>>{
       {"planner", "per-dim"},
@@ -50,7 +50,7 @@ TEST(OptionTable, ReadsWhatItWrites) {
     EXPECT_NE(by_default, text);
     EXPECT_TRUE(option.read(text, meshes, &options).ok()) << name;
     EXPECT_EQ(option.write(options, meshes), text);
-    // Nothing is changed by what is refused.
+    // A refused text changes nothing.
     const PlannerOptions before = options;
     for (const char* const wrong : {"", "no such", "-1", "9223372036854775808", "z"}) {
       EXPECT_FALSE(option.read(wrong, meshes, &options).ok()) << name << " " << wrong;
@@ -69,14 +69,14 @@ TEST(OptionTable, GroupsOfTwoMeshes) {
   EXPECT_TRUE(option.read("b;a,b;1:a;*", meshes, &options).ok());
   EXPECT_EQ(options.groups.existing_groups->size(), 4);
   EXPECT_EQ(option.write(options, meshes), "b;a,b;1:a;*");
-  // Once for each.
+  // A group that is named twice counts once.
   EXPECT_TRUE(option.read("b;*;b;*", meshes, &options).ok());
   EXPECT_EQ(option.write(options, meshes), "b;*");
   EXPECT_TRUE(option.read("-", meshes, &options).ok());
   EXPECT_EQ(option.write(options, meshes), "-");
 }
 
-// What the text of a plan says wrongly of its inputs is refused by the rule that it breaks.
+// A wrong option in a plan's text is refused with the rule that it breaks.
 TEST(OptionTable, APlansTextNamesTheRule) {
   const Sharding from =
       Sharding::Parse(TensorType::Parse("f32[8]").value(), Mesh("a=2,b=2"), "P,S(0)").value();
@@ -95,13 +95,14 @@ TEST(OptionTable, APlansTextNamesTheRule) {
   };
   EXPECT_EQ(fault("topology no such, engine local").substr(0, 10), "topology: ");
   EXPECT_EQ(option("reproducibility ordered"),
-            "promise: option reproducibility is 'ordered'; asked is 'replicas'");
-  EXPECT_EQ(option("reproducibility x").substr(0, 40), "promise: option reproducibility: 'x' is ");
+            "promise: option reproducibility is 'ordered'; key 'asked' is 'replicas'");
+  EXPECT_EQ(option("reproducibility x").substr(0, 40), "promise: option reproducibility: unknown");
   EXPECT_EQ(option("reduce_dtype f33").substr(0, 32), "cast: option reduce_dtype: \"f33\"");
-  EXPECT_EQ(option("max_memory 1 KB"),
-            "max_memory: option max_memory: '1 KB' is no number of bytes below 2^63, as 4096 or "
-            "1.5 GiB");
-  EXPECT_EQ(option("buffers three").substr(0, 30), "total: option buffers: 'three'");
+  EXPECT_EQ(
+      option("max_memory 1 KB"),
+      "max_memory: option max_memory: '1 KB' is not a number of bytes below 2^63, such as 4096 "
+      "or 1.5 GiB");
+  EXPECT_EQ(option("buffers three").substr(0, 30), "total: option buffers: unknown");
   EXPECT_EQ(option("new_groups no"), "new_groups: option new_groups: 'no' is neither on nor off");
   for (const char* const groups : {"a;c", "a;", "1:a", ""}) {
     EXPECT_EQ(option("existing_groups " + std::string(groups)).substr(0, 40),
@@ -117,9 +118,9 @@ TEST(OptionTable, APlansTextNamesTheRule) {
   EXPECT_EQ(option("exceeded_max_value x"),
             "exceeded_max_value: option exceeded_max_value: 'x' is not a number in "
             "0..9223372036854775807");
-  // A later version may know more.
+  // An unknown option is ignored: a later version may have it.
   EXPECT_EQ(option("something new"), "");
-  // Without the option it is as asked.
+  // Without the option, the promise is the one under "asked".
   EXPECT_EQ(fault("topology flat, engine local"), "");
 }
 

@@ -18,14 +18,14 @@
 namespace meshift {
 namespace {
 
-// "size:stride" of nested blocks, innermost first.
+// Appends "size:stride". Nested blocks come innermost first.
 void AppendMode(int64_t size, int64_t stride, std::string* text) {
   fmt::format_to(std::back_inserter(*text), "{}{}:{}", text->empty() ? "" : ",", size, stride);
 }
 
 std::string KeyOfRowMajor(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
   Layout::Modes modes(mesh_dims.size());
-  int64_t stride = 1;  // of mesh dim d
+  int64_t stride = 1;  // of mesh dim d, in ranks
   size_t left = mesh_dims.size();
   for (int d = mesh.NumDims() - 1; d >= 0; --d) {
     const int64_t size = mesh.dim(d).size;
@@ -40,7 +40,8 @@ std::string KeyOfRowMajor(const DeviceMesh& mesh, absl::Span<const int> mesh_dim
   return text;
 }
 
-// The same, where `offsets` (ascending, from 0) are such blocks.
+// The same key for the group at `offsets` (ascending, from 0); nullopt if they are not nested
+// blocks.
 std::optional<std::string> KeyOfOffsets(std::vector<int64_t> offsets) {
   std::string text;
   while (offsets.size() > 1) {
@@ -61,7 +62,7 @@ std::optional<std::string> KeyOfOffsets(std::vector<int64_t> offsets) {
   return text;
 }
 
-// "4-7" where the ranks are these, in order; none where they are not consecutive.
+// "4-7" if the mesh's ranks are these, in order; nullopt if they are not consecutive.
 std::optional<std::string> RangeOf(const DeviceMesh& mesh) {
   std::string text = mesh.ToString();
   const size_t at = text.find('@');
@@ -69,14 +70,14 @@ std::optional<std::string> RangeOf(const DeviceMesh& mesh) {
   return text.substr(at + 1);
 }
 
-// How the ranks, which `mesh` says, make groups.
+// The groups of the mesh's ranks, as text; RanksKey() says which ranks these are.
 std::string PatternOf(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
   if (mesh.IsRowMajor() || RangeOf(mesh)) return KeyOfRowMajor(mesh, mesh_dims);
   std::vector<std::vector<int64_t>> groups = mesh.Groups(mesh_dims);
   for (std::vector<int64_t>& group : groups) std::sort(group.begin(), group.end());
   std::sort(groups.begin(), groups.end());
-  // Groups that are one block pattern, shifted: the ranks tile in one way only, so the pattern says
-  // it all, and it is what a row-major mesh would say.
+  // If all groups are one pattern of blocks, shifted, the pattern is the key, as for a row-major
+  // mesh: ranks can be tiled by a pattern of blocks in only one way.
   std::vector<int64_t> offsets = groups[0];
   for (int64_t& offset : offsets) offset -= groups[0][0];
   const bool shifted = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
@@ -92,11 +93,11 @@ std::string PatternOf(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
   for (const std::vector<int64_t>& group : groups) {
     fmt::format_to(std::back_inserter(text), "{};", fmt::join(group, ","));
   }
-  // A few bytes instead of the list.
+  // A hash, to keep the key short.
   return "listed " + Fingerprint::Of(text).ToString();
 }
 
-// "8", "4@4-7": the ranks of the mesh, whatever their order.
+// "8", "4@4-7": the set of the mesh's ranks, in whatever order.
 std::string RanksKey(const DeviceMesh& mesh) {
   if (mesh.IsRowMajor()) return fmt::format("{}", mesh.NumRanks());
   if (const std::optional<std::string> range = RangeOf(mesh)) {

@@ -1,5 +1,5 @@
-// A name for a partition of a mesh's ranks into groups: equal exactly where the groups are the same
-// sets of ranks, whatever the mesh calls its dims and however it is factored.
+// A key for the partition of a mesh's ranks into groups. Two keys are equal if and only if the
+// groups are the same sets of ranks, whatever the names and the factoring of the mesh dims.
 //
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=4"), {1});        // "8 4:1"
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=2,c=2"), {1, 2}); // "8 4:1"
@@ -16,10 +16,10 @@
 
 namespace meshift {
 
-// The key of the partition over `mesh_dims` (ascending). O(dims) where the ranks are consecutive,
-// else O(ranks).
+// The key of the groups over `mesh_dims` (ascending). O(dims) time if the mesh's ranks are
+// consecutive, else O(ranks).
 std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims);
-// All dims of the mesh: the partition into one group.
+// All dims of the mesh: these make one group of all ranks.
 DimSet AllDims(const DeviceMesh& mesh);
 
 }  // namespace meshift

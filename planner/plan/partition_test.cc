@@ -34,14 +34,14 @@ TEST(PartitionKeyTest, FactoringAndNamesDoNotMatter) {
 TEST(PartitionKeyTest, ListedRanksThatMakeBlocksAreBlocks) {
   EXPECT_EQ(Key("a=2,b=2@0,2,1,3", {0}), "4 2:1");     // {0,1}, {2,3}
   EXPECT_EQ(Key("a=2,b=2@3,1,2,0", {1}), "4 2:2");     // {1,3}, {0,2}
-  EXPECT_EQ(Key("a=2,b=4@4-7,0-3", {0, 1}), "8 8:1");  // the whole
+  EXPECT_EQ(Key("a=2,b=4@4-7,0-3", {0, 1}), "8 8:1");  // all ranks
 }
 
 TEST(PartitionKeyTest, PartsOfTheRanksAreOtherPartitions) {
   EXPECT_EQ(Key("a=2,b=2@4-5,0-1", {1}), "4@0-1,4-5 2:1");
   EXPECT_EQ(Key("a=4@7,5,4,6", {0}), "4@4-7 4:1");
   EXPECT_EQ(Key("a=2,b=2@4-7", {1}), "4@4-7 2:1");
-  EXPECT_NE(Key("a=4", {0}), Key("a=2,b=4", {1}));  // {0,1,2,3}, without {4,5,6,7}
+  EXPECT_NE(Key("a=4", {0}), Key("a=2,b=4", {1}));  // {0,1,2,3}; the other also has {4,5,6,7}
   std::string odd;
   for (int rank = 3; rank < 64; rank += 2) odd += "," + std::to_string(rank);
   EXPECT_EQ(Key("a=32@1" + odd, {0}), Key("x=2,y=16@1" + odd, {0, 1}));
@@ -57,7 +57,7 @@ TEST(PartitionKeyTest, OtherGroupsHaveKeysOfTheirOwn) {
   EXPECT_NE(one, Key("a=3,b=2", {1}));
 }
 
-// All orders of 6 ranks, and of 4 of them: keys are equal exactly where the sets of groups are.
+// All orders of 6 ranks, and of 4 of the 6: keys are equal if and only if the sets of groups are.
 TEST(PartitionKeyTest, EqualKeysMeanEqualGroups) {
   std::map<std::string, std::vector<std::vector<int64_t>>> groups_of;
   std::map<std::vector<std::vector<int64_t>>, std::string> key_of;
@@ -75,7 +75,7 @@ TEST(PartitionKeyTest, EqualKeysMeanEqualGroups) {
       EXPECT_EQ(key_of.try_emplace(groups, key).first->second, key) << mesh.ToString();
     }
   } while (std::next_permutation(ranks.begin(), ranks.end()));
-  // Ways to pair six ranks, to make two triples, and to make two pairs of four.
+  // 6 ranks in pairs: 15 ways; in two triples: 10; 4 of 6 ranks in two pairs: 15 * 3.
   EXPECT_EQ(groups_of.size(), 15 + 10 + 15 * 3);
 }
 

@@ -1,9 +1,10 @@
+// The names of a plan's enums, labels of steps, the canonical text, and the fingerprint.
 #include "meshift/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-// All of it here: there is nothing to link.
+// Header-only, so that nothing has to be linked.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -28,14 +29,15 @@ absl::StatusOr<Enum> FindName(const std::array<std::string_view, kSize>& names,
   for (size_t i = 0; i < kSize; ++i) {
     if (names[i] == name) return static_cast<Enum>(i);
   }
-  return InvalidArgument("'{}' is no {}; known are {}", name, what, fmt::join(names, ", "));
+  return InvalidArgument("unknown {} '{}'; expected {}", what, name, fmt::join(names, ", "));
 }
 
 std::string JoinOrDash(const std::vector<std::string>& items) {
   return items.empty() ? "-" : fmt::format("{}", fmt::join(items, ","));
 }
 
-// A step that somebody made may name a mesh dim that is none, "#7"; no mesh dim is called so.
+// A step from outside may name a mesh dim that does not exist: "#7". No real mesh dim has such a
+// name.
 std::string MeshDimName(const Step& step, int d) {
   const DeviceMesh& mesh = step.after.mesh();
   return d >= 0 && d < mesh.NumDims() ? mesh.dim(d).name : fmt::format("#{}", d);
@@ -47,17 +49,17 @@ std::string MeshDimNames(const Step& step) {
   return JoinOrDash(names);
 }
 
-// Of a value that is none of the enum's, "?".
+// "?" for a value outside the enum.
 template <typename Enum, size_t kSize>
 std::string_view NameIn(const std::array<std::string_view, kSize>& names, Enum value) {
   const auto i = static_cast<size_t>(value);
   return i < kSize ? names[i] : "?";
 }
 
-// Text of many short parts: every plan that is made says its own once, for its fingerprint.
+// A text of many short parts. Every plan builds its canonical text once, for its fingerprint.
 class Text {
  public:
-  // Not by append(), which is a call: most parts are literals, a move or two each.
+  // memcpy instead of append(), which is a call: most parts are short literals.
   void Add(std::string_view part) {
     const size_t size = buffer_.size();
     buffer_.resize(size + part.size());
@@ -70,7 +72,7 @@ class Text {
   std::string_view view() const { return {buffer_.data(), buffer_.size()}; }
 
  private:
-  fmt::basic_memory_buffer<char, 1024> buffer_;  // as much as most plans say
+  fmt::basic_memory_buffer<char, 1024> buffer_;  // enough for most plans
 };
 
 void AddNumberOrDash(std::optional<int64_t> value, Text* text) {
@@ -90,7 +92,7 @@ void AddNameOrDash(std::optional<Enum> value, Text* text) {
   }
 }
 
-// add_item(i) for each of `items`, between commas.
+// Calls add_item(i) for each of `items`, with commas between; "-" if there are none.
 template <typename Fn>
 void AddList(const DimSet& items, Text* text, Fn add_item) {
   if (items.empty()) text->Add("-");
@@ -143,7 +145,7 @@ void AddStep(const Step& s, const Sharding& to, std::string_view to_placements, 
   text->Add(s.after == to ? to_placements : s.after.PlacementsText());
 }
 
-// Plan::CanonicalText().
+// Writes Plan::CanonicalText().
 void AddCanonical(const PlanFields& f, Text* text) {
   text->Add("meshift.plan 1\n");
   for (const DeviceMesh& mesh : f.meshes) {
@@ -163,7 +165,7 @@ void AddCanonical(const PlanFields& f, Text* text) {
   const std::string to_placements = f.to.PlacementsText();
   text->Add(to_placements);
   AddChange(f.from.dtype(), f.to.dtype(), text);
-  // Who sends what onto another mesh depends on the links.
+  // A crossing's messages depend on the links.
   if (f.meshes.size() > 1) {
     text->Add("\ntopology ");
     text->Add(f.inputs.options.topology.ToString());
@@ -202,7 +204,7 @@ absl::StatusOr<ReduceOrder> ParseReduceOrder(std::string_view name) {
 std::string_view Name(StepSizes sizes) { return NameIn(kStepSizesNames, sizes); }
 
 absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name) {
-  return FindName<StepSizes>(kStepSizesNames, name, "kind of sizes");
+  return FindName<StepSizes>(kStepSizesNames, name, "sizes");
 }
 
 std::string Step::Label() const {
@@ -223,13 +225,14 @@ Fingerprint Fingerprint::Of(std::string_view text) {
 absl::StatusOr<Fingerprint> Fingerprint::Parse(std::string_view hex) {
   Fingerprint result;
   if (hex.size() != 32) {
-    return InvalidArgument("fingerprint '{}' has not 32 hex digits", hex);
+    return InvalidArgument("fingerprint '{}' does not have 32 hex digits", hex);
   }
   for (size_t i = 0; i < hex.size(); ++i) {
     const char c = hex[i];
     const bool digit = c >= '0' && c <= '9';
     if (!digit && !(c >= 'a' && c <= 'f')) {
-      return InvalidArgument("fingerprint '{}' has '{}', which is no lower-case hex digit", hex, c);
+      return InvalidArgument("fingerprint '{}' has '{}', which is not a lower-case hex digit", hex,
+                             c);
     }
     uint64_t& half = i < 16 ? result.high : result.low;
     half = half << 4 | static_cast<uint64_t>(digit ? c - '0' : c - 'a' + 10);

@@ -1,3 +1,4 @@
+// Plans as JSON: docs/plan_format.md has the keys and the rules that the reader names.
 #include "meshift/plan_io.h"
 
 #include <fmt/format.h>
@@ -69,7 +70,7 @@ Json StepToJson(const Step& step, DType before) {
 
 // --- Reading ---
 
-// Reads one plan; the first fault is kept in fault_, and every later step is skipped.
+// Reads one plan. The first error ends the reading and is described in *fault.
 class Reader {
  public:
   explicit Reader(PlanFault* fault) : fault_(fault) {}
@@ -77,7 +78,7 @@ class Reader {
   absl::StatusOr<Plan> Read(std::string_view text);
 
  private:
-  // Records a fault; returns the Status that goes with it.
+  // Describes an error in *fault; returns it as a Status.
   absl::Status Fault(std::string rule, const std::string& message,
                      absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
     std::string where = step_ ? fmt::format("step {}: ", *step_) : "";
@@ -132,7 +133,7 @@ class Reader {
     if (!value->is_string()) return WrongType(key, *value, "a string");
     return value->get<std::string>();
   }
-  // A name out of a fixed list; an unknown one breaks `rule`.
+  // A name from a fixed list, or null; an unknown name breaks `rule`.
   template <typename T, typename ParseFn>
   absl::StatusOr<std::optional<T>> OptionalName(const Json& object, const char* key,
                                                 const char* rule, ParseFn parse) {
@@ -148,18 +149,18 @@ class Reader {
   // {"mesh": index, "placements": text}
   absl::StatusOr<std::pair<int, Sharding>> ReadSharding(const Json& root, const char* key,
                                                         const TensorType& tensor);
-  // `before`, or the same shape of the dtype that `object` says.
+  // `before`, or its shape with the dtype that `object` states.
   absl::StatusOr<TensorType> ReadCast(const Json& object, const TensorType& before);
   absl::StatusOr<int> MeshIndex(const Json& object);
   absl::StatusOr<Step> ReadStep(const Json& json);
-  // `asked`: the promise, which an option says a second time.
+  // `asked`: the promise. An option states it again; both must be equal.
   absl::StatusOr<PlanInputs> ReadInputs(const Json& json, Reproducibility asked);
 
   PlanFault* fault_;
   std::optional<int> step_;
   std::vector<DeviceMesh> meshes_;
   TensorType tensor_;
-  TensorType value_;  // as it is at the step that is read
+  TensorType value_;  // the value before the step that is read next
 };
 
 absl::StatusOr<DeviceMesh> Reader::ReadMesh(const Json& json) {
@@ -308,7 +309,7 @@ absl::StatusOr<PlanInputs> Reader::ReadInputs(const Json& json, Reproducibility 
     if (!read.ok()) return Fault(std::move(rule), Message(read));
   }
   if (inputs.options.reproducibility != asked) {
-    return Fault("promise", fmt::format("option reproducibility is '{}'; asked is '{}'",
+    return Fault("promise", fmt::format("option reproducibility is '{}'; key 'asked' is '{}'",
                                         Name(inputs.options.reproducibility), Name(asked)));
   }
   return inputs;

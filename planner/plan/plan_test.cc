@@ -20,7 +20,7 @@ Plan PlanOf(const std::string& mesh, const std::string& tensor, const std::strin
 }
 
 TEST(FingerprintTest, IsXxh3) {
-  // As xxhsum -H2 prints them.
+  // Values from xxhsum -H2.
   EXPECT_EQ(Fingerprint::Of("").ToString(), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(Fingerprint::Of("a").ToString(), "a96faf705af16834e6c632b61e964e1f");
   EXPECT_EQ(Fingerprint::Of("abc").ToString(), "06b05ab6733a618578af5f94892f3950");
@@ -58,8 +58,8 @@ TEST(PlanTest, FingerprintLeavesCostsOut) {
   EXPECT_NE(Plan::Seal(fields).fingerprint(), plan.fingerprint());
 }
 
-// Fields that somebody made by hand: they have a label and a fingerprint, and the verifier says
-// what is wrong with them.
+// Steps made by hand with mesh dims that do not exist: they get a label and a fingerprint, and the
+// verifier names the error.
 TEST(PlanTest, StepsThatNameNothingAreSealedAndRefused) {
   PlanFields fields = PlanOf("a=2,b=2", "f32[8]", "P,S(0)", "R,S(0)").fields();
   fields.steps[0].mesh_dims = {-1, 0, 7};

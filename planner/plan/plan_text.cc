@@ -24,7 +24,7 @@ std::string_view NameOrDash(const std::optional<T>& value) {
   return value ? Name(*value) : "-";
 }
 
-// What has no column of its own: "sum bf16+f32 even dims=0".
+// The facts that have no column of their own: "sum bf16+f32 even dims=0".
 std::string HowText(const Step& step, DType before) {
   std::vector<std::string> parts;
   if (step.reduce_op || step.reduce_order || step.reduce_block || step.reduce_stages ||
@@ -134,7 +134,7 @@ std::string PlanInputsLine(const Plan& plan) {
       fmt::format("# topology {}, engine {}", Escaped(plan.options().topology.ToString(), ","),
                   Escaped(plan.options().engine.name(), ","));
   for (const auto& [name, value] : StatedOptions(plan.fields())) {
-    // Only a comma before a space ends a value.
+    // A comma ends a value only if a space comes next.
     const bool ends = value.find(", ") != std::string::npos || value.ends_with(',');
     text += fmt::format(", {} {}", Escaped(name, ", "), Escaped(value, ends ? "," : ""));
   }

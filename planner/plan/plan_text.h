@@ -1,4 +1,4 @@
-// Parts of a plan's text (PlanToText), for those who put other tables between them.
+// Parts of a plan's text form (PlanToText), for callers that print other tables between them.
 //
 //   PlanPreamble(plan, "plan") + PlanStepsTable(plan)
 //     // # meshift plan: bf16[4096,512], P,P,R -> R,R,R
@@ -22,9 +22,9 @@ namespace meshift {
 
 // The "#" lines; `verb` is "plan" or "run".
 std::string PlanPreamble(const Plan& plan, std::string_view verb);
-// The last of them: "# topology flat, engine local, planner best".
+// The last "#" line: "# topology flat, engine local, planner best".
 std::string PlanInputsLine(const Plan& plan);
-// The steps, a row each, below a line of titles.
+// A line of titles, and a row for each step.
 std::string PlanStepsTable(const Plan& plan);
 // "1 x 40": one group of 40; "-" for local steps.
 std::string GroupText(const Step& step);

@@ -1,4 +1,5 @@
-// What the writer and the reader of plans as text share.
+// Escapes that the writer (plan_text.cc) and the reader (plan_text_reader.cc) of plans as text
+// share.
 #ifndef MESHIFT_PLANNER_PLAN_PLAN_TEXT_PARTS_H_
 #define MESHIFT_PLANNER_PLAN_PLAN_TEXT_PARTS_H_
 
@@ -7,7 +8,7 @@
 
 namespace meshift {
 
-// `\` and what `special` holds, and control characters, become \xHH.
+// Replaces `\`, the characters of `special`, control characters and non-ASCII bytes by \xHH.
 std::string Escaped(std::string_view text, std::string_view special);
 
 }  // namespace meshift

@@ -1,4 +1,5 @@
-// Reads the text form of plans: it becomes the JSON form, whose reader judges what it says.
+// Reads the text form of plans (PlanToText). It only converts the text to the JSON form; the JSON
+// reader (plan_io.cc) checks the content.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,15 +39,16 @@ class Reader {
   absl::Status Unexpected(std::string_view wanted) {
     const std::string_view line = rest_.size() <= 60 ? rest_ : rest_.substr(0, 60);
     return Fault(
-        fmt::format("line {}: {} is missing at '{}'", line_number_, wanted, Escaped(line, "")));
+        fmt::format("line {}: expected {} at '{}'", line_number_, wanted, Escaped(line, "")));
   }
 
-  // Makes the next line `rest_`; false at the end.
+  // Sets rest_ to the next line; false at the end of the text.
   bool NextLine();
-  // Takes `word` off the front of the line.
+  // Removes `word` from the front of the line; false if the line does not begin with it.
   bool Take(std::string_view word);
   absl::Status Expect(std::string_view word);
-  // What stands before `end` (which goes too), or all of the line where there is none.
+  // Returns the text before `end`, and removes both from the line; all of the line if `end` is
+  // missing.
   std::string_view Until(std::string_view end);
   absl::StatusOr<std::string_view> Token();
   absl::StatusOr<int64_t> Integer();
@@ -67,7 +69,7 @@ class Reader {
   PlanFault* fault_;
   std::optional<int> step_;
   int line_number_ = 0;
-  std::string_view rest_;  // of the line
+  std::string_view rest_;  // the unread part of the line
   Json plan_ = {{"format", "meshift.plan"}, {"version", 1}};
 };
 
@@ -287,7 +289,7 @@ absl::Status Reader::ReadHow(Json* step) {
     } else if (ParseReduceOp(name).ok() || name == "-") {
       MESHIFT_RETURN_IF_ERROR(ReadReduction(token, step));
     } else {
-      return Fault(fmt::format("line {}: '{}' is no dtype, reduction or kind of sizes",
+      return Fault(fmt::format("line {}: '{}' is not a dtype, a reduction or a kind of sizes",
                                line_number_, Escaped(token, "")));
     }
   }
@@ -323,7 +325,7 @@ absl::Status Reader::ReadStep() {
   }
   while (Take(" ")) {
   }
-  // "- " is the cell; "- x 4" says that only the count is missing.
+  // "-" alone is the cell; "- x 4" has a group size but no number of groups.
   MESHIFT_ASSIGN_OR_RETURN(step["groups"], IntegerOrNull());
   if (Take(" x ")) {
     MESHIFT_ASSIGN_OR_RETURN(step["group_size"], IntegerOrNull());

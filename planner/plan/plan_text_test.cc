@@ -65,7 +65,7 @@ PlanFields SliceReduceGather() {
   return fields;
 }
 
-// Also says whether the JSON forms are equal, where PlanFields differ in what neither prints.
+// Compares the JSON forms too: PlanFields may differ in fields that neither form prints.
 void ExpectReadsBack(const Plan& plan) {
   const std::string text = PlanToText(plan);
   PlanFault fault;
@@ -240,13 +240,13 @@ TEST(PlanText, BadTextNamesTheLineAndWhatIsMissing) {
     std::string message;
   };
   for (const Case& c : std::vector<Case>{
-           {"#", "format", {}, "line 1: '# meshift plan: ' is missing at '#'"},
+           {"#", "format", {}, "line 1: expected '# meshift plan: ' at '#'"},
            {with("plan:", "plan 2:"), "format", {}, "form 2 is newer"},
            {good.substr(0, good.find("fingerprint")), "format", {}, "cut short"},
            {good.substr(0, good.size() - 9), "fingerprint", {}, "32 hex digits"},
-           {good + "x", "format", {}, "line 12: the end of the text is missing at 'x'"},
+           {good + "x", "format", {}, "line 12: expected the end of the text at 'x'"},
            {with("f32[64,40]", "f33[64,40]"), "format", {}, "f33"},
-           {with(" -> R,R", ""), "format", {}, "'->' is missing"},
+           {with(" -> R,R", ""), "format", {}, "expected '->'"},
            {with("-> R,R", "-> R,S(7)"), "target", {}, "Shard(7)"},
            {with("dp=4,tp=2", "dp=4,tp=0"), "mesh", {}, "0"},
            {with("# mesh dp=4,tp=2 (8 ranks)\n", ""), "mesh", {}, "out of range"},
@@ -254,16 +254,16 @@ TEST(PlanText, BadTextNamesTheLineAndWhatIsMissing) {
             "format",
             {},
             "'inputs'"},
-           {with("engine local", "local"), "format", {}, "'engine ' is missing"},
+           {with("engine local", "local"), "format", {}, "expected 'engine '"},
            {with("planner best", "plannerbest"), "format", {}, "option"},
            {with("planner best", "planner best, planner per-dim"),
             "format",
             {},
-            "an option of another name is missing"},
+            "expected an option of another name"},
            {with("planner best", "planner \\x4"), "format", {}, "two hex digits"},
            {with("\n1 ", "\n3 "), "format", 1, "step 3 follows step 0"},
            {with("all_reduce", "all_reducf"), "op", 1, "all_reducf"},
-           {with("2 x 4", "2 y 4"), "format", 1, "' x ' is missing"},
+           {with("2 x 4", "2 y 4"), "format", 1, "expected ' x '"},
            {with("R,S(0)", "R,S(9)"), "after", 1, "Shard(9)"},
            {with("7.5 KiB", "7.5 KjB"), "format", 1, "number of B"},
            {with("7.5 KiB", "7.53 KiB"), "format", 1, "number of B"},

@@ -1,3 +1,4 @@
+// The names of the enums in meshift/planner_options.h.
 #include "meshift/planner_options.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@
 namespace meshift {
 namespace {
 
-// In the order of the enums.
+// In the order of the enums' values.
 constexpr std::array<std::string_view, 3> kBuffers = {"two", "consumed", "one"};
 constexpr std::array<std::string_view, 4> kReproducibilities = {"none", "replicas",
                                                                 "batch-invariant", "ordered"};
@@ -27,14 +28,14 @@ absl::StatusOr<Enum> Find(const std::array<std::string_view, kSize>& names, std:
   for (size_t i = 0; i < kSize; ++i) {
     if (names[i] == name) return static_cast<Enum>(i);
   }
-  return InvalidArgument("'{}' is no {}; known are {}", name, what, fmt::join(names, ", "));
+  return InvalidArgument("unknown {} '{}'; expected {}", what, name, fmt::join(names, ", "));
 }
 
 }  // namespace
 
 std::string_view Name(Buffers buffers) { return kBuffers[static_cast<size_t>(buffers)]; }
 absl::StatusOr<Buffers> ParseBuffers(std::string_view name) {
-  return Find<Buffers>(kBuffers, name, "way to hand over buffers");
+  return Find<Buffers>(kBuffers, name, "buffer mode");
 }
 
 std::string_view Name(Reproducibility r) { return kReproducibilities[static_cast<size_t>(r)]; }
@@ -49,7 +50,7 @@ absl::StatusOr<PlannerKind> ParsePlannerKind(std::string_view name) {
 
 std::string_view Name(RaggedSizes sizes) { return kRaggedSizes[static_cast<size_t>(sizes)]; }
 absl::StatusOr<RaggedSizes> ParseRaggedSizes(std::string_view name) {
-  return Find<RaggedSizes>(kRaggedSizes, name, "choice of ragged sizes");
+  return Find<RaggedSizes>(kRaggedSizes, name, "ragged_sizes");
 }
 
 std::string_view Name(NativeInvariance invariance) {

@@ -12,7 +12,7 @@
 namespace meshift {
 namespace {
 
-// `value` in the largest unit of which it is a decimal fraction of at most `decimals` digits.
+// `value` in the largest unit in which it has at most `decimals` decimals.
 std::string QuantityText(int64_t value, absl::Span<const Unit> units, int decimals) {
   const std::string_view sign = value < 0 ? "-" : "";
   const uint64_t magnitude = value < 0 ? -static_cast<uint64_t>(value) : value;
@@ -33,7 +33,8 @@ std::string QuantityText(int64_t value, absl::Span<const Unit> units, int decima
   return fmt::format("{} {}", value, units[units.size() - 1].name);
 }
 
-// Takes a decimal number: `digits` over `scale`, a power of ten.
+// Takes a decimal number off the front of `text`: `digits` / `scale`, where scale is a power of
+// ten.
 bool TakeDecimal(std::string_view* text, unsigned __int128* digits, unsigned __int128* scale) {
   int count = 0;
   bool point = false;
@@ -53,10 +54,11 @@ bool TakeDecimal(std::string_view* text, unsigned __int128* digits, unsigned __i
   return count > 0;
 }
 
-// digits / scale of the unit in the last one; nullopt where that is no whole number up to `limit`.
+// digits / scale of `unit`, in the smallest unit; nullopt unless it is a whole number up to
+// `limit`.
 std::optional<unsigned __int128> InLastUnit(unsigned __int128 digits, unsigned __int128 scale,
                                             const Unit& unit, unsigned __int128 limit) {
-  // In two parts, so that nothing overflows: 24 digits times 2^60 would.
+  // The whole part and the fraction apart, so that nothing overflows: 24 digits times 2^60 would.
   const auto size = static_cast<unsigned __int128>(unit.size);
   const unsigned __int128 whole = digits / scale;
   const unsigned __int128 fraction = digits % scale;
@@ -107,7 +109,7 @@ absl::StatusOr<int64_t> ParseBytes(std::string_view text) {
   std::string_view rest = whole;
   const std::optional<int64_t> value = TakeQuantity(kBytes, &rest);
   if (value && rest.empty()) return *value;
-  return InvalidArgument("'{}' is no number of bytes below 2^63, as 4096 or 1.5 GiB", text);
+  return InvalidArgument("'{}' is not a number of bytes below 2^63, such as 4096 or 1.5 GiB", text);
 }
 
 }  // namespace meshift

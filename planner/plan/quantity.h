@@ -1,9 +1,9 @@
-// Bytes and times as text, to the last one, and back.
+// Exact text for bytes and times, and its parser.
 //
 //   ExactBytesText(1572864);                 // "1.5 MiB"
-//   ParseBytes("1.5 MiB").value();           // 1572864; so are "1.5MiB" and "1572864"
+//   ParseBytes("1.5 MiB").value();           // 1572864; "1.5MiB" and "1572864" give the same
 //
-// Nothing is rounded: what is no short decimal fraction of a unit is shown in a smaller one.
+// Nothing is rounded: a value that is not a short decimal fraction of a unit gets a smaller unit.
 #ifndef MESHIFT_PLANNER_PLAN_QUANTITY_H_
 #define MESHIFT_PLANNER_PLAN_QUANTITY_H_
 
@@ -36,13 +36,14 @@ inline constexpr std::array<Unit, 4> kTimes = {
 std::string ExactBytesText(int64_t bytes);
 std::string ExactTimeText(int64_t ns);
 
-// A whole number of bytes, 0 .. 2^63 - 1: digits, perhaps with a point, and a unit of kBytes, or
-// none. INVALID_ARGUMENT names the text.
+// A whole number of bytes, 0 .. 2^63 - 1: digits, optionally with a decimal point, then a unit of
+// kBytes or none. INVALID_ARGUMENT names the text.
 absl::StatusOr<int64_t> ParseBytes(std::string_view text);
 
-// Takes a number, a space and one of `units` (the largest first) off the beginning of `text`, up to
-// a space, a comma or its end. nullopt, and nothing taken: there is none, or it is no whole number
-// of the last unit that fits into 64 bits.
+// Takes a number, a space and one of `units` (the largest first) off the front of `text`, up to a
+// space, a comma or its end. Returns the value in the last unit. nullopt, and `text` is unchanged,
+// if `text` does not begin so, or the value is not a whole number of the last unit that fits in 64
+// bits.
 std::optional<int64_t> TakeQuantity(absl::Span<const Unit> units, std::string_view* text);
 
 }  // namespace meshift

@@ -18,7 +18,7 @@
 namespace meshift {
 namespace {
 
-// By tensor dim, the mesh dims of the cuts that only one side has.
+// By tensor dim: the mesh dims of the cuts that the step removes, and of those that it adds.
 std::vector<MovedMeshDims> MovedDimsOf(const Sharding& before, const Sharding& after) {
   std::vector<MovedMeshDims> moved;
   for (int k = 0; k < static_cast<int>(before.shape().size()); ++k) {
@@ -40,7 +40,7 @@ void ForEachMember(const DeviceMesh& mesh, const MeshDims& dims, Coordinate at, 
   }
 }
 
-// The coordinate that a permute's member sends its box to: the one that takes it.
+// The coordinate that receives the box of `me` in a permute.
 Coordinate TakerOf(const DeviceMesh& mesh, absl::Span<const MovedMeshDims> moved,
                    const Coordinate& me) {
   Coordinate taker = me;
@@ -49,7 +49,7 @@ Coordinate TakerOf(const DeviceMesh& mesh, absl::Span<const MovedMeshDims> moved
   return taker;
 }
 
-// What a rank sends in a reduction, a gather or a scatter on one mesh.
+// The bytes that a rank sends in a reduction, a gather or a scatter on one mesh.
 class BlocksOfRank {
  public:
   BlocksOfRank(const Step& step, const Sharding& before, int64_t rank, const Coordinate& at)
@@ -80,7 +80,7 @@ class BlocksOfRank {
  private:
   int64_t BytesOf(int64_t elements) const { return Bytes(before_.dtype(), elements); }
   int64_t Mine() const { return before_.BoxAt(me_).NumElements(); }
-  // Of the largest box among the members of the group.
+  // The elements of the largest box among the members of the group.
   int64_t LargestElements(const Sharding& sharding) const {
     int64_t elements = 0;
     ForEachMember(mesh_, dims_, me_, [&](const Coordinate& at) {
@@ -88,7 +88,7 @@ class BlocksOfRank {
     });
     return elements;
   }
-  // A gather or a scatter sends one of these boxes to, or of, each other member.
+  // A gather sends its own box to each other member; a scatter sends each other member's box.
   int64_t SentOfBoxes(const Sharding& cut) const {
     if (step_.sizes != StepSizes::kExact) {
       return SaturatingMul(n_ - 1, BytesOf(LargestElements(cut)));
@@ -99,7 +99,8 @@ class BlocksOfRank {
     });
     return BytesOf(elements);
   }
-  // What the other members own of its contribution, and its own part of the results to each.
+  // A reduction in order: the rank sends each owner its slice of the contribution; in an all_reduce
+  // then its own slice of the result to each other member.
   int64_t SentInOrder() const {
     const int64_t elements = Mine();
     if (step_.op == StepOp::kReduceScatter) {
@@ -113,7 +114,8 @@ class BlocksOfRank {
     const int64_t part = std::clamp<int64_t>(elements - place * slice, 0, slice);
     return BytesOf(elements - part + (n_ - 1) * part);
   }
-  // Inside its block, and then its block's sums, which are of the accumulator's dtype.
+  // A reduction in stages: contributions within the block, then the block's sums, which have the
+  // accumulator's dtype.
   int64_t SentInStages() const {
     const int64_t block = *step_.reduce_block;
     const int64_t blocks = n_ / block;
@@ -122,7 +124,7 @@ class BlocksOfRank {
       const int64_t part = LargestElements(step_.after);
       return BytesOf(part * blocks * (block - 1)) + part * wide_item * (blocks - 1);
     }
-    int64_t index = 0;  // of this rank, by coordinates
+    int64_t index = 0;  // of this rank in its group, by coordinates
     for (const int d : dims_) index = index * mesh_.dim(d).size + me_[d];
     const int64_t elements = Mine();
     const int64_t slice = CeilDiv(elements, n_);
@@ -185,7 +187,7 @@ void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
     emit(TakerOf(mesh, moved, me), mine.NumElements());
     return;
   }
-  // Those take from this rank who have its coordinates on all dims but the moving cuts.
+  // The receivers differ from this rank only in the mesh dims of the cuts that move.
   MeshDims dims;
   for (const MovedMeshDims& of : moved) dims.insert(dims.end(), of.before.begin(), of.before.end());
   ForEachMember(mesh, dims, me, [&](const Coordinate& at) {

@@ -1,8 +1,9 @@
-// How values and pieces of steps lie in the workspace, and so how large it is.
+// The size of the workspace: the memory in which values and pieces of steps lie between source and
+// target.
 //
 //   AlignedPiece(18);              // 32
 //   PiecesBytes(18, 40, 0);        // 32 + 48
-//   PiecesBytes(18, 40, 48);       // 48: what is sent fits into a consumed source
+//   PiecesBytes(18, 40, 48);       // 48: the piece to send fits into a consumed source
 //
 // docs/plan_format.md, "Memory", has the rules.
 #ifndef MESHIFT_PLANNER_PLAN_WORKSPACE_H_
@@ -17,7 +18,7 @@
 
 namespace meshift {
 
-// `bytes` of `elements`, saturating. REQUIRES: whole bytes.
+// The bytes of `elements`, saturating. REQUIRES: whole bytes.
 inline int64_t SaturatingBytes(DType dtype, int64_t elements) {
   const int bits = BitWidth(dtype);
   return bits < 8 ? elements / (8 / bits) : SaturatingMul(elements, bits / 8);
@@ -25,15 +26,15 @@ inline int64_t SaturatingBytes(DType dtype, int64_t elements) {
 
 inline constexpr int64_t kPieceAlignment = 16;
 
-// What a value or piece of so many bytes takes of the workspace: it begins and ends at multiples of
-// 16. INT64_MAX where there are more.
+// The bytes that a value or piece takes in the workspace: it begins and ends at multiples of 16.
+// INT64_MAX if there are more.
 inline int64_t AlignedPiece(int64_t bytes) {
   return bytes > INT64_MAX / kPieceAlignment * kPieceAlignment ? INT64_MAX
                                                                : RoundUp(bytes, kPieceAlignment);
 }
 
-// What the pieces of a step take of the workspace: those that do not fit, one after the other, into
-// `scratch` bytes, a multiple of 16, of a consumed source.
+// The bytes that a step's pieces take in the workspace. A piece that fits into the rest of
+// `scratch`, the bytes of a consumed source (a multiple of 16), takes none.
 inline int64_t PiecesBytes(int64_t send, int64_t receive, int64_t scratch) {
   int64_t bytes = 0;
   for (const int64_t piece : {AlignedPiece(send), AlignedPiece(receive)}) {
@@ -46,8 +47,9 @@ inline int64_t PiecesBytes(int64_t send, int64_t receive, int64_t scratch) {
   return bytes;
 }
 
-// Whether a single step from `from` to `to` works on a copy where both are one buffer: all do but
-// an all_reduce, and a relabel that leaves every rank's box as it is. O(ranks) for a relabel.
+// Whether a plan of a single step must work on a copy if source and target share one buffer. True
+// for all steps but an all_reduce, and a relabel that leaves every rank's box as it is. O(ranks)
+// for a relabel.
 bool WorksOnCopy(StepOp op, const Sharding& from, const Sharding& to);
 
 }  // namespace meshift

@@ -3,21 +3,20 @@
 //   BestFirst<PathCost> search(source, PathCost{});
 //   const std::optional<int> found = search.Run(
 //       target,
-//       [&](const PathCost& estimate) { return limit < estimate; },       // done
-//       [&](int node) { ... search.Push({node, op, next, estimate}) ... },     // expand
-//       [&](const Step& step) { ... search.Reach(step, cost, estimate, is_preferred) ... });  //
-//       price
-//   const Path path = search.PathTo(*found);
+//       /*done=*/[&](const PathCost& estimate) { return limit < estimate; },
+//       /*expand=*/[&](int node) { search.Push({node, op, next, estimate}); },
+//       /*price=*/[&](const Step& step) { search.Reach(step, cost, estimate, is_preferred); });
+//   for (const auto& node : search.PathTo(*found)) Use(node.op, node.state);
 //
-// A node is a state with the cheapest way there that is known. Nodes, and the best step out of each
-// that was expanded, wait in one queue, by their estimates: the least that a whole path through
-// them may cost. A step is priced when its turn comes, which for most it never does. With estimates
-// that are never too high, the first path to the target that has its turn is the cheapest. With a
-// consistent heuristic no node is expanded twice; where one is reached more cheaply after all, it
-// is expanded again.
+// A node is a state with the cheapest known path to it. One queue holds nodes, and the best step
+// out of each expanded node, by their estimates: lower bounds of the cost of a whole path through
+// them. A step is priced when it reaches the front, which most never do. With estimates that are
+// never too high, the first path that reaches the target is the cheapest. With a consistent
+// heuristic no node is expanded twice; otherwise a node that is reached more cheaply later is
+// expanded again.
 //
-// Deterministic: of equal estimates, steps come before nodes, and then it is a matter of states and
-// ops. Not safe for concurrent use.
+// Deterministic: equal estimates are ordered by steps before nodes, then by state and op. Not safe
+// for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_BEST_FIRST_H_
 #define MESHIFT_PLANNER_SEARCH_BEST_FIRST_H_
 
@@ -43,12 +42,12 @@ class BestFirst {
     StepOp op = StepOp::kSlice;
     State to;
     Cost estimate = {};
-    int64_t rest_ns = 0;  // what the caller knows of the way on from `to`
+    int64_t rest_ns = 0;  // the caller's: a lower bound of the time from `to` to the target
   };
   struct Node {
     State state;
     Cost cost;        // of the cheapest path to the state so far
-    int before = -1;  // index of the node that it comes from
+    int before = -1;  // index of the predecessor
     StepOp op = StepOp::kSlice;
   };
 
@@ -60,18 +59,17 @@ class BestFirst {
 
   const Node& node(int index) const { return nodes_[index].node; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
-  // -1: no way there is known.
+  // -1: no path to the state is known.
   int Find(const State& state) const {
     const auto at = numbers_.find(state);
     return at == numbers_.end() ? -1 : at->second;
   }
 
-  // Has a step out of the node that is being expanded wait.
+  // Queues a step out of the node that is being expanded.
   void Push(const Step& step) { nodes_[step.from].steps.push_back(step); }
-  // A step leads to its state at `cost`. `estimate`: of a whole path on from there, at least.
-  // `is_preferred(index)`: whether the way by this step counts rather than the one to that node
-  // that is known, and costs the same. Returns the state's node; -1 where a way there is known that
-  // is cheaper.
+  // Records that `step` reaches its state at `cost`. `estimate`: lower bound of a whole path
+  // through it. `is_preferred(index)`: breaks a tie; true if this path replaces the known one of
+  // equal cost to node `index`. Returns the state's node; -1: a cheaper path to it is known.
   template <typename IsPreferred>
   int Reach(const Step& step, const Cost& cost, const Cost& estimate,
             const IsPreferred& is_preferred) {
@@ -88,8 +86,8 @@ class BestFirst {
     return index;
   }
 
-  // Takes what waits in order, until `target` has its turn: then its node's index. nullopt: nothing
-  // is left, or `done(estimate)` says that no path of such an estimate is looked for.
+  // Pops the queue until `target` is at the front, and returns its node's index. nullopt: the queue
+  // is empty, or `done(estimate)` returned true.
   template <typename Done, typename Expand, typename Price>
   std::optional<int> Run(const State& target, const Done& done, const Expand& expand,
                          const Price& price) {
@@ -99,7 +97,7 @@ class BestFirst {
       const Waiting next = heap_.front();
       std::pop_heap(heap_.begin(), heap_.end(), Later());
       heap_.pop_back();
-      if (nodes_[next.node].version != next.version) continue;  // a cheaper way there was found
+      if (nodes_[next.node].version != next.version) continue;  // a cheaper path was found
       std::vector<Step>& steps = nodes_[next.node].steps;
       if (next.is_step) {
         const Step step = steps.back();
@@ -118,7 +116,7 @@ class BestFirst {
     return std::nullopt;
   }
 
-  // The nodes of the path to this one, the source's left out.
+  // The nodes of the path to this one, without the source.
   std::vector<Node> PathTo(int index) const {
     std::vector<Node> path;
     for (; node(index).before >= 0; index = node(index).before) path.push_back(node(index));
@@ -129,15 +127,15 @@ class BestFirst {
  private:
   struct Entry {
     Node node;
-    uint32_t version = 0;          // of its cost
-    std::vector<Step> steps = {};  // that wait; the best one comes last
+    uint32_t version = 0;          // counts changes of `node`
+    std::vector<Step> steps = {};  // not priced yet; the best one comes last
   };
-  // The best of a node's steps; or the node itself.
+  // An entry of the queue: a node, or the best of its steps.
   struct Waiting {
     Cost estimate;
     State state;  // of the node, or where the step leads
     int node = 0;
-    uint32_t version = 0;  // of the node, when this was put here
+    uint32_t version = 0;  // of the node, when it was queued
     StepOp op = StepOp::kSlice;
     bool is_step = false;
   };

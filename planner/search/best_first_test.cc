@@ -1,4 +1,4 @@
-// The search on a graph that is written down: a line of states, numbered by their code.
+// The search on graphs given as lists of edges between states, which are numbered by their code.
 #include "planner/search/best_first.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Edge {
   int from;
   int to;
   int64_t cost;
-  int64_t least;  // what the search is told before it prices the edge
+  int64_t least;  // lower bound that the search sees before it prices the edge
   StepOp op = StepOp::kExchange;
 };
 
@@ -85,7 +85,7 @@ TEST(BestFirstTest, PricesOnlyStepsWhoseTurnComes) {
 }
 
 TEST(BestFirstTest, ReachesANodeAgainMoreCheaply) {
-  // State 1 is reached for 5 first, since the way for 3 looks no shorter until it is priced.
+  // The edge of cost 5 has the lower bound 1, so that state 1 is reached by it first.
   Graph graph({{0, 1, 5, 1}, {0, 2, 1, 1}, {2, 1, 2, 2}, {1, 3, 1, 1}});
   EXPECT_EQ(graph.Run(3), 4);
   EXPECT_EQ(graph.path, (std::vector<int>{2, 1, 3}));

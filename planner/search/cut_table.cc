@@ -9,7 +9,7 @@
 namespace meshift {
 namespace {
 
-// Work of a list, and of what is known of it along a tensor dim: mostly their memory.
+// Work of a list, and of its pieces along a tensor dim: mostly memory.
 constexpr int64_t kListWork = 64;
 
 }  // namespace
@@ -69,7 +69,7 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
   }
   int64_t length = 0;
   Chunks chunks(length, n);
-  int64_t before_last = 0;  // what the pieces before the last one take
+  int64_t before_last = 0;  // length of the pieces before the last one
   for (int s = 0; s < num_samples_; ++s) {
     const int64_t low = begin[s];
     const int64_t high = end[s];

@@ -1,17 +1,18 @@
-// The lists of cuts that a search meets, a small number each, with what it needs to know of them.
+// The lists of cuts that a search meets. A list is a small number (CutTable::List). Its pieces
+// along each tensor dim are cached, and so is its part of a State's code.
 //
 //   CutTable table(problem);
 //   CutTable::List list = table.Append(CutTable::kNoCuts, 1);    // mesh dim 1 cuts
 //   list = table.Append(list, 0);                                // and mesh dim 0 cuts its pieces
 //   table.Along(list, k).longest;                                // longest piece of tensor dim k
 //
-// A state is one list per tensor dim, whose mesh dims are disjoint; a box is a product of pieces.
-// What a box has in common with another is thus a product of numbers that belong to a list each,
+// A state has one list per tensor dim; their mesh dims are disjoint. A box is a product of pieces,
+// one per tensor dim, and so is the intersection of two boxes. The factors belong to lists, and are
 // looked up here instead of being computed for every state.
 //
-// Some ranks stand for all: *samples*, whose coordinate on each mesh dim is the first or the last.
-// Any two mesh dims differ in some sample, so that cuts that merely change places are seen. What a
-// sample lacks, the worst rank lacks at least.
+// Sample ranks represent all ranks. Their coordinate on each mesh dim is the first or the last. Any
+// two mesh dims differ in some sample, so that exchanging two cuts changes the box of some sample.
+// The worst rank misses at least as many items of the target as any sample.
 //
 // A CutTable belongs to one search. Not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_CUT_TABLE_H_
@@ -40,19 +41,19 @@ class CutTable {
   CutTable(const CutTable&) = delete;
   CutTable& operator=(const CutTable&) = delete;
 
-  // Of the problem; what Samples have beyond these is never looked at.
+  // Sample ranks of the problem. Entries of Samples beyond this number are undefined.
   int num_samples() const { return num_samples_; }
-  // Lists that were made so far.
+  // Lists made so far.
   int64_t num_lists() const { return static_cast<int64_t>(nodes_.size()); }
 
-  // The list with mesh dim d behind its cuts. REQUIRES: d is not in it; other sizes than kCeil only
-  // behind kNoCuts, and on a tensor dim that has them (Problem::HasCut).
+  // The list extended by mesh dim d, as its innermost cut. REQUIRES: d is not in the list; a ragged
+  // cut (not kCeil) is appended only to kNoCuts, for a tensor dim that has it (Problem::HasCut).
   List Append(List list, int d, CutSizes sizes = CutSizes::kCeil) {
     const List next = sizes == CutSizes::kCeil ? at_[list].next[d] : ragged_[RaggedIndex(sizes)][d];
     return next != kNoCuts ? next : Make(list, d, sizes);
   }
   List Parent(List list) const { return at_[list].parent; }  // without the innermost cut
-  // What both begin with.
+  // The longest common prefix.
   List Common(List a, List b) const {
     while (a != b) {
       if (size(a) >= size(b)) {
@@ -67,7 +68,7 @@ class CutTable {
   int last(List list) const { return at_[list].last; }         // the mesh dim of the innermost cut
   CutSizes sizes(List list) const { return at_[list].sizes; }  // of that cut
   DimMask dims(List list) const { return at_[list].dims; }
-  // What cuts of tensor dim k by `list` are in a State's code.
+  // The part of a State's code that says that `list` cuts tensor dim k.
   uint64_t Code(List list, int k) const {
     return at_[list].code + static_cast<uint64_t>(k) * at_[list].code_per_tensor_dim;
   }
@@ -78,15 +79,16 @@ class CutTable {
     Samples begin;
     Samples end;
     Samples length;
-    Samples wanted;  // of the piece that the sample has in the target
+    Samples wanted;  // items in common with the sample's piece in the target
   };
   const Pieces& Along(List list, int k) {
     const Pieces* pieces = at_[list].along[k];
     return pieces != nullptr ? *pieces : MakePieces(list, k);
   }
 
-  // Mesh dims that the target's pieces of tensor dim k must come across from those under `list`:
-  // ranks that differ in nothing else want the same piece, of which one of them has nothing.
+  // Mesh dims that data along tensor dim k must cross to get from the pieces of `list` to those of
+  // the target: ranks that differ in such a mesh dim alone need the same target piece, and at least
+  // one of them holds nothing of it.
   DimMask Across(List list, int k) const {
     return fills_target_ ? dims(list) & ~dims(target_lists_[k]) : 0;
   }
@@ -95,7 +97,7 @@ class CutTable {
   const Samples& Target(int k) const { return target_[k]; }
 
  private:
-  static constexpr size_t kBlock = 16;  // pieces, and lists' pointers, that are allocated at once
+  static constexpr size_t kBlock = 16;  // pieces, and lists' pointers, allocated at once
   struct Node {
     List parent = kNoCuts;
     int8_t size = 0;
@@ -112,8 +114,7 @@ class CutTable {
   const Pieces& MakePieces(List list, int k);
   const Pieces** NewPointers();
   Pieces* NewPieces();
-  // Whether no rank's box in the target is empty, of those at the first or last coordinate of each
-  // mesh dim, and nothing is ragged.
+  // Whether nothing is ragged, and no rank at first or last coordinates has an empty target box.
   bool FillsTarget(const CutLists& target) const;
   static bool IsLast(int sample, int d) { return sample > 0 && (d >> (sample - 1) & 1) != 0; }
   // Each sample's piece of [begin, end) under a cut by mesh dim d.
@@ -123,15 +124,14 @@ class CutTable {
   const Problem& problem_;
   const int num_samples_;
   absl::InlinedVector<Node, kBlock> nodes_;
-  // Where they lie: read without asking whether that is inside.
-  const Node* at_ = nodes_.data();
+  const Node* at_ = nodes_.data();  // read without a test of where an InlinedVector's data lies
   std::array<std::array<List, kMaxStateDims>, 2> ragged_ = {};  // as Node::next
   std::array<Samples, kMaxTensorRank> target_begin_;
   std::array<Samples, kMaxTensorRank> target_end_;
   std::array<Samples, kMaxTensorRank> target_;
   std::array<List, kMaxTensorRank> target_lists_ = {};
   bool fills_target_ = false;
-  // Memory that stays where it is: first what is here, then blocks.
+  // Memory with stable addresses: first these arrays, then the blocks.
   std::array<Pieces, kBlock> first_pieces_;
   std::array<const Pieces*, 4 * kBlock> first_pointers_;
   std::vector<std::unique_ptr<Pieces[]>> piece_blocks_;

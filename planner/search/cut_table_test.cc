@@ -53,14 +53,14 @@ TEST(CutTableTest, PiecesAreThoseOfTheRanks) {
   CutTable table(problem);
   const CutTable::List ab = table.Append(table.Append(CutTable::kNoCuts, 0), 1);
   const CutTable::Pieces& pieces = table.Along(ab, 0);
-  EXPECT_EQ(pieces.longest, 2);  // 10 in two, and 5 in three
-  // The first sample is the rank at the first coordinates; each other is at the last of some.
+  EXPECT_EQ(pieces.longest, 2);  // 10 in two pieces, then 5 in three
+  // Sample 0 is the rank at first coordinates only. Each other sample has some last coordinates.
   EXPECT_EQ(pieces.begin[0], 0);
   EXPECT_EQ(pieces.length[0], 2);
   ASSERT_EQ(table.num_samples(), 2);
   EXPECT_EQ(pieces.begin[1], 4);
   EXPECT_EQ(pieces.length[1], 1);
-  EXPECT_EQ(pieces.wanted[0], 2);  // of [0, 4), which it has in the target
+  EXPECT_EQ(pieces.wanted[0], 2);  // in [0, 4), its piece of the target
 }
 
 TEST(CutTableTest, AnyTwoMeshDimsDifferInSomeSample) {
@@ -83,7 +83,7 @@ TEST(CutTableTest, AcrossAreDimsThatTheTargetDoesNotCut) {
   CutTable table(problem);
   const CutTable::List ab = table.Append(table.Append(CutTable::kNoCuts, 0), 1);
   EXPECT_EQ(table.Across(ab, 0), 0b01u);
-  // Nothing must come to a rank that wants nothing: 4 in three are 2, 2 and none.
+  // A rank whose target piece is empty needs nothing: 4 in three pieces is 2, 2 and 0.
   const Problem empty = MakeProblem("a=2,b=3", "f32[4]", "S(0),R", "R,S(0)");
   CutTable of_empty(empty);
   EXPECT_EQ(of_empty.Across(of_empty.Append(CutTable::kNoCuts, 0), 0), 0u);

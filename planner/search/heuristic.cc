@@ -14,7 +14,7 @@ constexpr int64_t kNever = INT64_MAX / 4;
 
 Heuristic::Heuristic(const Problem& problem, const CostModel& model, Successors& successors)
     : problem_(problem), model_(model), successors_(successors), layouts_(successors.layouts()) {
-  // A cast reads the wider value, or writes it.
+  // A cast copies at least half as many bytes as its wider value has.
   const int64_t bytes = problem.MaxBytes(problem.target());
   least_finish_ns_ = model.CopyNs(problem.num_stages() > 1 ? bytes / 2 : bytes);
   for (int k = 0; k < problem.tensor_rank(); ++k) elements_ *= problem.extent(k);
@@ -32,7 +32,7 @@ Heuristic::Heuristic(const Problem& problem, const CostModel& model, Successors&
 void Heuristic::CoverDims() {
   const auto end = DimMask{1} << problem_.num_dims();
   const std::optional<DimSets>& allowed = model_.groups();
-  // The least of a group over these mesh dims, or more.
+  // By mask: the least start and hops of an allowed group over these mesh dims or a superset.
   std::vector<int64_t> one(end, kNever);
   for (DimMask dims = end; dims-- > 0;) {
     if (dims != 0 && (!allowed || allowed->test(dims))) {
@@ -72,7 +72,7 @@ int64_t Heuristic::LeastNs(const State& state, DimMask reducible, const CutTable
   if (state == problem_.target()) return 0;
   if (successors_.IsFinished(state)) return std::min(least_finish_ns_, starts_ns_[0]);
   if (successors_.masks_target()) return starts_ns_[reducible];
-  // Of all that is not the first collective's start and bytes.
+  // C(A) - alpha.
   const int64_t others_ns = starts_ns_[across | reducible] - model_.LeastCollectiveNs();
   const int64_t average = AverageItems(state, reducible);
   if (reducible != 0) {

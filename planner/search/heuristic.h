@@ -1,53 +1,59 @@
-// h(s): a time that no path from state s to the target goes below.
+// The heuristic h(s): a lower bound of the time of any path from state s to the target.
 //
-//   Heuristic heuristic(problem, model, rules, successors);
-//   heuristic.LeastNs(view);
+//   Heuristic heuristic(problem, model, successors);
+//   heuristic.LeastNs(successors.layouts().Look(problem.source()));    // ns
 //
-// Notation: c(s, t) is the price of a step from s to t; alpha the least start of a collective, its
-// hops left aside; phi(i) the least that a collective takes for its start and i items, of the least
-// size that the value has (casts), over a worst rank's own link (CostModel::LeastCollectiveNs;
-// LeastReductionNs where something is yet to be reduced). phi is concave, and phi(0) = alpha. A
-// state is finished where local steps alone may lead to the target (Successors::IsFinished).
+// Notation
+//   c(s, t)  The price of the step from s to t.
+//   phi(i)   A lower bound of the time in which a collective brings i items to one rank over the
+//            rank's own link, without hops: CostModel::LeastCollectiveNs, or LeastReductionNs while
+//            a reduction remains. An item counts with its size in the narrowest dtype of the value.
+//            phi is concave.
+//   alpha    phi(0): the least start time of a collective.
+//   finished A state from which local steps alone may lead to the target
+//            (Successors::IsFinished).
 //
-//   h(s) = 0                                              s is the target
-//          min(f, C({}))                                  finished
-//          C(A) - alpha + phi(max(lack, average, links))  else
+//   h(s) = 0                                                 if s is the target
+//          min(f, C({}))                                     if s is finished
+//          C(A) - alpha + phi(max(deficit, average, links))  otherwise
 //
-// f: what the last local step copies at least; half of the target where there are casts.
-// A(s): mesh dims that the target's values must come across: those that are yet to be reduced, and
-//   those that cut a tensor dim which they do not cut in the target.
-// C(A): of groups over mesh dims that have all of A among them, one at least, the sum of alpha and
-//   a group's least hops (GroupTimes::LeastLatencyNs), where it is least. Only allowed groups.
-// lack(s): items of the target that some sample rank does not hold (cut_table.h); 0 where something
-//   is yet to be reduced, of which nobody holds a value.
-// average(s) = floor(E C max(p - 1 + n - r, 0) / R): E elements on R ranks; C is the product of the
-//   sizes of the mesh dims that are partial throughout, n of those that are replicated in the
-//   target, p of those that are yet to be reduced. r is 1 where p > 1, for the one that will have
-//   the sum, else the product of the sizes of the mesh dims replicated in s.
-// links(s): what must come into sets of whole domains (link_bound.h); 0 where p > 1.
-// Where a mesh dim is partial in the target alone, lack, average and links count as 0, and A has
-// only what is yet to be reduced: a mask makes a value of nothing.
+//   f        The least copy time of the last local step. With casts, that of half the target.
+//   A(s)     Mesh dims that data must cross: those that must still be reduced, and those that cut a
+//            tensor dim which they do not cut in the target.
+//   C(A)     The minimum over all sets of allowed groups (one group or more) whose mesh dims
+//            together contain A: the sum of alpha and GroupTimes::LeastLatencyNs over the groups.
+//   deficit(s)  The largest number of target items that a sample rank (cut_table.h) does not hold.
+//            0 while a reduction remains, since then no rank holds a value.
+//   average(s) = floor(E C max(p - 1 + n - r, 0) / R), for E elements on R ranks. Products of mesh
+//            dim sizes: C over the dims that stay partial, n over those replicated in the target,
+//            p over those that must still be reduced. r is 1 if p > 1 (one rank will hold the sum),
+//            otherwise the product over the dims replicated in s.
+//   links(s) Items that must enter sets of whole domains (link_bound.h). 0 if p > 1.
 //
-// Lemma. h(s) <= c(s, t) + h(t) for every step, so that h is consistent and, with h(target) = 0,
-// no more than the least rest of a path.
-//   Let s be not finished, and the step a collective over the mesh dims G. Its price is at least
-//   the least hops of G and phi(m), where m is what its worst rank gets; step_bounds.h has that for
-//   each kind, and step_bounds_test.cc shows it. Values come across a mesh dim only by a group over
-//   it, so A(s) is within the union of G and A(t), and C(A(s)) <= alpha + hops(G) + C(A(t)). And
-//   phi(a + b) + alpha <= phi(a) + phi(b), since phi is concave. So it is enough that m is at least
-//   what each of lack, average and links falls by. lack: no sample lacks less by more than it gets.
-//   average: the worst rank gets no less than the average, which is in messages per element over R.
-//     A reduction of p1 of p1 p2 contributions takes p2 (p1 - 1). The last one, whose result is
-//     scattered among r groups that do the same, takes (p - 1) r, no less than p - 1 + r - 1; an
-//     all_reduce takes 2 (p - 1) r, no less than p - 1 + p r - 1. Any other step takes as many as
-//     holders become more.
-//   links: as average, of what comes into a set of domains.
-//   If t is finished, every rank has what it wants of the target: A, lack, average and links are 0.
-//   A slice or a cast lets no rank hold more, adds no value, and takes no dim out of A. A mask is
-//   made only where something is yet to be reduced, or for the target: it makes p larger, and may
-//   take a dim out of the cuts, but then it is yet to be reduced.
-//   Let s be finished. A step to the target copies f at least; one to a finished state changes
-//   nothing; to any other, h(t) >= C({}).
+// If a mesh dim is partial in the target alone, deficit, average and links count as 0, and A has
+// only the mesh dims that must still be reduced: a mask makes contributions without any transfer.
+//
+// Lemma (consistency). h(s) <= c(s, t) + h(t) for every step. With h(target) = 0, h is admissible.
+//   Case 1: s is not finished, and the step is a collective over the mesh dims G. Let m be the
+//   items that its worst rank receives. Its price is at least phi(m) plus the least hops of G;
+//   step_bounds.h has this bound for each kind of step, and step_bounds_test.cc tests it.
+//     Data crosses a mesh dim only in a group over it, so A(s) is in the union of G and A(t), and
+//     C(A(s)) <= alpha + hops(G) + C(A(t)). Since phi is concave, phi(a + b) + alpha <= phi(a) +
+//     phi(b). It remains to show that deficit, average and links each decrease by at most m:
+//     deficit: the deficit of a sample decreases by at most the items that it receives.
+//     average: the worst rank receives at least the mean over ranks. Count messages per element. A
+//       reduction of p1 out of p1 p2 contributions takes p2 (p1 - 1). The last reduction, if its
+//       result is scattered among r groups that do the same, takes (p - 1) r >= p - 1 + r - 1; if
+//       it is an all_reduce, 2 (p - 1) r >= p - 1 + p r - 1. Any other step takes one per new
+//       holder.
+//     links: as for average, with the items that enter a set of domains.
+//     If t is finished, every rank holds its part of the target, so A is empty, and deficit,
+//     average and links are 0.
+//   Case 2: s is not finished, and the step is local. After a slice or a cast no rank holds more,
+//   no value is added, and no dim leaves A. A mask is made only while a reduction remains, or for
+//   the target. It increases p; a dim that it takes from the cuts must then be reduced.
+//   Case 3: s is finished. A step to the target takes at least f. A step to a finished state leaves
+//   h as it is. For any other step h(t) >= C({}).
 #ifndef MESHIFT_PLANNER_SEARCH_HEURISTIC_H_
 #define MESHIFT_PLANNER_SEARCH_HEURISTIC_H_
 
@@ -63,12 +69,12 @@
 
 namespace meshift {
 
-// Keeps references to all that it is made of. Not safe for concurrent use.
+// The arguments must outlive the heuristic. Not safe for concurrent use.
 class Heuristic {
  public:
   Heuristic(const Problem& problem, const CostModel& model, Successors& successors);
 
-  // ns. Of more than `enough_ns` need not be said how much more.
+  // h in ns. A result above `enough_ns` may be any lower bound above it.
   int64_t LeastNs(const Successor& next, int64_t enough_ns = INT64_MAX) {
     return LeastNs(next.state, next.reducible, next.product.wanted, next.product.across, enough_ns);
   }
@@ -76,7 +82,7 @@ class Heuristic {
     return LeastNs(view.state, view.reducible, layouts_.Wanted(view.lists),
                    layouts_.Across(view.lists), INT64_MAX);
   }
-  // Of the start of a collective.
+  // C({}): the least start time of a collective, with hops.
   int64_t LeastStartNs() const { return starts_ns_[0]; }
   // A(s).
   DimMask Across(const View& view) const {
@@ -93,7 +99,7 @@ class Heuristic {
   const CostModel& model_;
   const Successors& successors_;
   Layouts& layouts_;
-  std::unique_ptr<LinkBound> links_;  // null where it has nothing to say
+  std::unique_ptr<LinkBound> links_;  // null: never the largest of the three
   int64_t least_finish_ns_ = 0;
   int64_t elements_ = 1;            // E C
   int64_t holders_ = 1;             // n

@@ -1,5 +1,5 @@
-// That the heuristic is admissible and consistent is shown on all of the small world by
-// tests/optimal_test.cc, in one run with the brute force.
+// tests/optimal_test.cc shows that the heuristic is admissible and consistent, on every case of the
+// small world and together with the brute-force search.
 #include "planner/search/heuristic.h"
 
 #include <cstdint>
@@ -58,7 +58,7 @@ TEST(HeuristicTest, WhatARankLacksIsBroughtByACollective) {
 }
 
 TEST(HeuristicTest, ContributionsAreMergedAndResultsSpread) {
-  // Of 8 elements each rank merges 3/4 of the contributions to one share, and gets 3 shares.
+  // Each rank receives 3/4 of the contributions to its share (2 of 8 elements), then 3 shares.
   World world("a=4", "f32[8]", "P", "R");
   EXPECT_EQ(world.LeastNs(world.problem.source()), 1000 + 2 * 100 + (3 + 3) * 8 / 4 * 4 * 100);
   World scattered("a=4", "f32[8]", "P", "S(0)");

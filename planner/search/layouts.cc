@@ -7,8 +7,8 @@
 namespace meshift {
 namespace {
 
-// Work of a list of cuts that is looked at, one unit more for every so many that there are, since
-// caches then have none of them.
+// Work of an examined list of cuts: kListWork, and one unit more for every kListsPerWork lists that
+// exist, since these no longer fit into the processor's caches.
 constexpr int64_t kListWork = 3;
 constexpr int64_t kListsPerWork = 8192;
 
@@ -134,15 +134,15 @@ struct Layouts::Extension {
   const int64_t most_items;
   ExtensionFn fn;
   Lists lists;
-  std::array<Product, kMaxTensorRank + 1> products;  // of the tensor dims before each
+  std::array<Product, kMaxTensorRank + 1> products;  // by list, over the tensor dims before it
 
-  // List i is `list`, or goes on with mesh dims of `pool`.
+  // Visits the layouts whose list i is `list`, or extends it by mesh dims of `pool`.
   void Go(int i, List list, DimMask pool) {
     if (i == layouts.num_lists()) return fn(lists, pool, products[i]);
     if (!problem.Charge(kListWork + table.num_lists() / kListsPerWork)) return;
     lists[i] = list;
     bounds.Multiply(products[i], i, bounds.Of(i, list), &products[i + 1]);
-    if (LacksTooMuch(i + 1)) return;  // as do all that cut this further
+    if (LacksTooMuch(i + 1)) return;  // so do all extensions of this list
     if (!GetsTooMuch(i + 1, pool)) {
       Go(i + 1, i + 1 < layouts.num_lists() ? base[i + 1] : CutTable::kNoCuts, pool);
     }
@@ -157,20 +157,22 @@ struct Layouts::Extension {
       }
     }
   }
-  // What sample s lacks where the tensor dims from list i on are as in the target.
+  // The target items that sample s does not hold, if the tensor dims from list i on are cut as in
+  // the target.
   int64_t Lacks(int i, int s) const {
     return bounds.target()[s] - products[i].wanted[s] * bounds.TargetFrom(i)[s];
   }
   bool LacksTooMuch(int i) const {
     if (most_items == INT64_MAX) return false;
-    // The first sample lacks least, as a rule.
+    // The first sample usually needs the fewest items, so it is tested last.
     for (int s = table.num_samples(); s-- > 0;) {
       if (Lacks(i, s) > most_items) return true;
     }
     return false;
   }
-  // The tensor dims from list i on are cut by `pool` and the base at most, of whose pieces the
-  // first sample has the largest; it keeps no more of them than it has.
+  // Bounds the items that the first sample receives from below. The tensor dims from list i on are
+  // cut by at most `pool` and the base; the first sample has the largest pieces; and it keeps at
+  // most its items along these dims.
   bool GetsTooMuch(int i, DimMask pool) const {
     if (most_items == INT64_MAX || problem.HasRagged()) return false;
     const int64_t rest = CeilDiv(bounds.ExtentFrom(i), bounds.GroupSize(pool | base_dims));

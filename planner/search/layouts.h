@@ -1,16 +1,16 @@
-// The ways in which mesh dims can cut a problem's tensor, and steps between them.
+// Enumerates the ways in which mesh dims can cut a problem's tensor, with bounds of the steps to
+// them.
 //
 //   Layouts layouts(problem, model);
 //   const View view = layouts.Look(problem.source());
 //   layouts.bounds().Start(view.lists);
-//   layouts.ForEachExtension({}, view.cut | view.replicated, INT64_MAX,
-//                            [](const Lists& lists, DimMask left, const StepBounds::Product& p)
-//                            {});
+//   layouts.ForEachExtension({}, view.cut | view.replicated, INT64_MAX, fn);    // an ExtensionFn
 //
-// A layout is a list of mesh dims for each tensor dim that may be cut (Problem::candidate_dims),
-// outermost first. Layouts are put together one cut at a time, and what a step from one to another
-// moves is a product over tensor dims (step_bounds.h), so that a layout costs a few
-// multiplications. The problem and the model must outlive the layouts. Not safe for concurrent use.
+// A layout has, for each tensor dim that may be cut (Problem::candidate_dims), a list of mesh dims,
+// outermost first. Layouts are built one cut at a time. The items that a step moves are a product
+// over tensor dims (step_bounds.h), so that each further layout costs a few multiplications.
+//
+// The problem and the model must outlive the layouts. Not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_LAYOUTS_H_
 #define MESHIFT_PLANNER_SEARCH_LAYOUTS_H_
 
@@ -25,11 +25,11 @@
 
 namespace meshift {
 
-// A state, taken apart.
+// A decoded state: its lists of cuts, and its mesh dims by kind.
 struct View {
   State state;
   Lists lists = {};
-  uint64_t partial_code = 0;  // the state's code, its cuts left out
+  uint64_t partial_code = 0;  // the state's code without its cuts
   DimMask partial = 0;
   DimMask replicated = 0;
   DimMask reducible = 0;  // Problem::IsReducible
@@ -50,15 +50,16 @@ class Layouts {
   StepBounds& bounds() { return bounds_; }
   const View& target() const { return target_; }
 
+  // Decodes a state. StateOf() encodes it.
   View Look(const State& state);
   State StateOf(uint64_t partial_code, const Lists& lists, int stage) const {
     uint64_t code = partial_code;
     for (int i = 0; i < num_lists(); ++i) code |= table_.Code(lists[i], bounds_.tensor_dim(i));
     return State::FromCode(code, stage);
   }
-  // Of the largest box.
+  // Items of the largest box.
   int64_t MaxItems(const Lists& lists);
-  // As in StepBounds::Product.
+  // StepBounds::Product::wanted, for these lists.
   CutTable::Samples Wanted(const Lists& lists);
   DimMask Across(const Lists& lists) const {
     DimMask across = 0;
@@ -72,32 +73,32 @@ class Layouts {
     for (int i = 0; i < num_lists(); ++i) dims |= table_.dims(lists[i]);
     return dims;
   }
-  // As meshift::IsPermutation.
+  // As meshift::IsPermutation (planner/graph/transitions.h).
   bool IsPermutation(const Lists& before, const Lists& after) const;
-  // Mesh dims whose cuts a step takes off, and those whose cuts it adds: behind what the lists of
-  // each tensor dim begin with together.
+  // Mesh dims whose cuts a step removes, and those whose cuts it adds: all that come after the
+  // common prefix of the lists of each tensor dim.
   struct Changes {
     DimMask from = 0;
     DimMask to = 0;
   };
   Changes Between(const Lists& before, const Lists& after) const;
 
-  // `lists`, cut by all of these mesh dims besides: as the target is, as far as that goes, by the
-  // rest along the tensor dim of list `spare`. REQUIRES: num_lists() > 0.
+  // `lists` extended by all of the mesh dims `dims`: first as in the target, as long as its lists
+  // extend these; the rest is appended to list `spare`. REQUIRES: num_lists() > 0.
   Lists CutTowardsTarget(Lists lists, DimMask dims, int spare);
-  // The list of the largest tensor dim, and of the outermost that is longer than 1.
+  // The list of the largest tensor dim, and of the outermost tensor dim longer than 1.
   int largest() const { return largest_; }
   int outermost() const { return outermost_; }
 
-  // Calls fn(lists, left, product) for every layout that cuts `base` further by mesh dims of
-  // `pool`, by none included; `left`: those of the pool that do not cut; `product`: of a step to it
-  // from where bounds() started. Left out may be layouts of which a rank gets so many items by the
-  // step, and then lacks so many of the target, that these are more than `most_items` together; and
-  // all that come after the problem's budget is spent.
+  // Calls fn(lists, left, product) for every layout that extends `base` by mesh dims of `pool`, or
+  // by none. `left`: the mesh dims of the pool that it does not use. `product`: of the step to it
+  // from the lists of bounds().Start(). Layouts may be left out if some rank receives, and then
+  // still needs for the target, more than `most_items` items together. After the problem's budget
+  // is spent no further layouts follow.
   using ExtensionFn =
       absl::FunctionRef<void(const Lists& lists, DimMask left, const Product& product)>;
   void ForEachExtension(const Lists& base, DimMask pool, int64_t most_items, ExtensionFn fn);
-  // Calls fn(kept) for `lists`, and whatever is left when innermost cuts are taken off.
+  // Calls fn(kept) for `lists` and for every layout that results from removing innermost cuts.
   template <typename Fn>
   void ForEachPrefix(const Lists& lists, const Fn& fn) const {
     Lists kept = lists;
@@ -124,7 +125,7 @@ class Layouts {
   int largest_ = 0;
   int outermost_ = 0;
   View target_;
-  View looked_;  // of the state that was looked at last: a state is, more than once in a row
+  View looked_;  // cache: the last state decoded, since calls repeat
 };
 
 }  // namespace meshift

@@ -24,7 +24,7 @@ struct World {
     const Sharding source = *Sharding::Parse(tensor, *DeviceMesh::Parse(mesh), from);
     return *Problem::Create(source, *source.WithPlacements(to));
   }
-  // States of all layouts, from the source on.
+  // States of all layouts, each reached from the source.
   std::vector<State> All(int64_t most_items = INT64_MAX) {
     const View view = layouts.Look(problem.source());
     layouts.bounds().Start(view.lists);
@@ -53,7 +53,7 @@ TEST(LayoutsTest, LookTakesAStateApartAndStateOfPutsItTogether) {
   EXPECT_EQ(world.layouts.MaxItems(view.lists), 16);
 }
 
-// Of k mesh dims out of n, along l tensor dims: n!/(n-k)! orders, cut off in C(k+l-1, l-1) ways.
+// k of n mesh dims have n!/(n-k)! orders, which divide among l tensor dims in C(k+l-1, l-1) ways.
 TEST(LayoutsTest, ExtensionsAreAllLayoutsOnce) {
   World world("a=2,b=2,c=2", "f32[8,8]", "S(0),S(1),R", "R,R,R");
   const std::vector<State> states = world.All();
@@ -71,7 +71,7 @@ TEST(LayoutsTest, AScalarHasOneLayout) {
   EXPECT_EQ(layouts, 1);
 }
 
-// No layout is left out by which all ranks get, and lack, less.
+// A layout is left out only if some rank would receive and still need more items than the limit.
 TEST(LayoutsTest, OnlyWhatMovesTooMuchIsLeftOut) {
   for (const char* tensor : {"f32[8,12]", "f32[7,5]", "f32[3,64]"}) {
     World world("a=2,b=3,c=2", tensor, "S(0),S(1),R", "S(1),R,S(0)");
@@ -99,7 +99,7 @@ TEST(LayoutsTest, WhatTheBaseCutsIsNotCountedAsWhole) {
                            [&](const Lists& lists, DimMask, const Layouts::Product&) {
                              found |= lists == layouts.target().lists;
                            });
-  EXPECT_TRUE(found);  // a slice: nothing is moved, nor lacking
+  EXPECT_TRUE(found);  // a slice: no item is moved, and none is missing
 }
 
 TEST(LayoutsTest, ChangesAreBehindWhatListsBeginWithTogether) {

@@ -8,6 +8,7 @@
 namespace meshift {
 namespace {
 
+// Fixed-point scale of the fraction share / of in AddSet().
 constexpr int64_t kParts = int64_t{1} << 16;
 
 }  // namespace
@@ -37,10 +38,10 @@ LinkBound::LinkBound(const Problem& problem, const CostModel& model, Layouts& la
   }
 }
 
-// The smallest set of whole domains, and those of all coordinates of the innermost mesh dims.
+// Adds the smallest set of whole domains, then one for each number of innermost mesh dims.
 void LinkBound::AddSets(int level) {
   const int64_t domain = model_.topology().level(level - 1).domain_size;
-  int64_t inside = 1;  // ranks that differ in the mesh dims behind d
+  int64_t inside = 1;  // product of the sizes of the mesh dims after d
   for (int d = problem_.num_dims() - 1; d >= 0; --d) {
     const int64_t run = domain / std::gcd(domain, inside);
     if (run < problem_.size(d)) AddSet(level, d, run);
@@ -48,16 +49,18 @@ void LinkBound::AddSets(int level) {
   }
 }
 
-// Let a set of ranks be whole domains. What its ranks have together, added up as far as the target
-// asks for, grows by no more than what a step sends to them from other domains, each rank in the
-// time of the step over its own link (GroupTimes::Blocks, Direct). A gather or reduction sends
-// what its group has once to each domain, whose members bring a link each; of n - 1 messages, those
-// to members of the own domain may be left out of the price whoever gets them.
+// Lemma (links). Let a set of ranks consist of whole domains. In a step, the target items that its
+// ranks hold together increase by at most the items that other domains send to them.
+//   Each rank of the set receives over its own link while the step runs (GroupTimes::Blocks and
+//   Direct). A gather or a reduction sends its group's items once into each domain, over one link
+//   per member there. The price of n - 1 messages may leave out those to the s - 1 other members of
+//   the sender's domain, so that at least the fraction (n - s) / (n - 1) of the bytes is priced.
+//   `share / of` is the least such fraction over all groups.
 void LinkBound::AddSet(int level, int dim, int64_t run) {
   int64_t ranks = run;
   for (int d = dim + 1; d < problem_.num_dims(); ++d) ranks *= problem_.size(d);
   const DimMask outside = (DimMask{2} << dim) - 1;
-  int64_t share = 0;  // of what comes by messages, the least part that is priced
+  int64_t share = 0;
   int64_t of = 0;
   for (DimMask dims = 1; dims < DimMask{1} << problem_.num_dims(); ++dims) {
     if ((dims & outside) == 0) continue;
@@ -73,7 +76,7 @@ void LinkBound::AddSet(int level, int dim, int64_t run) {
   if (of == 0) return;
   const int64_t bandwidth = model_.topology().level(level).bandwidth_bytes_per_us;
   Ranks& set = sets_.emplace_back();
-  // In parts, so that 2^63 bytes of 2^31 contributions are a number of 128 bits.
+  // With kParts, 2^63 bytes of 2^31 contributions still fit into 128 bits.
   set.links.num = static_cast<__int128>(1000) * problem_.least_item_bytes() * (share * kParts / of);
   set.links.den = static_cast<__int128>(ranks) * bandwidth * kParts;
   for (int d = 0; d < problem_.num_dims(); ++d) {
@@ -91,7 +94,7 @@ LinkBound::Cuts LinkBound::CutsOf(List list) const {
   return cuts;
 }
 
-// Items of an interval of this length that the ranks have together under cuts from `i` on.
+// Items of an interval of this length that the ranks hold together under the cuts from `i` on.
 int64_t LinkBound::ItemsOf(const Cuts& cuts, size_t i, int64_t length, const Ranks& ranks) const {
   bool all = true;
   for (size_t j = i; j < cuts.size(); ++j) all &= ranks.some[cuts[j]] == problem_.size(cuts[j]);
@@ -139,7 +142,7 @@ bool LinkBound::MaySayMore() const {
 
 int64_t LinkBound::LeastNsAnew(const State& state) {
   const View view = layouts_.Look(state);
-  for (int i = 0; i < layouts_.num_lists(); ++i) Kept(i, view.lists[i]);  // may move those before
+  for (int i = 0; i < layouts_.num_lists(); ++i) Kept(i, view.lists[i]);  // may reallocate kept_
   std::array<const int64_t*, kMaxTensorRank> kept;
   for (int i = 0; i < layouts_.num_lists(); ++i) kept[i] = Kept(i, view.lists[i]);
   int64_t least = 0;

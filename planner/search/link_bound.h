@@ -1,12 +1,14 @@
-// What must cross the edges of domains, on a topology of several levels. Internal to the search.
+// A lower bound of the time on the links between domains, for topologies of several levels:
+// links(s) of heuristic.h. Internal to the search.
 //
 //   LinkBound links(problem, model, layouts);
-//   links.LeastNs(state);      // the bytes of no path from there to the target take less
+//   links.LeastNs(state);      // no path from the state to the target takes less time on links
 //
-// What a rank lacks may come over the fastest links, but what all ranks of a domain lack together
-// comes over those between domains. So sets of ranks are looked at that are whole domains: those
-// that differ in the innermost mesh dims. What they have together, and want, is a product over
-// tensor dims, as boxes are. Of such sets the first stands for all.
+// Data for one rank may come over the fastest links. Data that no rank of a domain holds must come
+// over the links between domains. So the bound examines sets of ranks that consist of whole
+// domains: ranks that differ only in the innermost mesh dims. The items that such a set holds, and
+// those that it needs, are products over tensor dims, as for boxes. The first set represents all
+// sets of its size.
 //
 // The problem, the model and the layouts must outlive it. Not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_LINK_BOUND_H_
@@ -27,18 +29,17 @@ namespace meshift {
 
 class LinkBound {
  public:
-  // Whether there is something to know: ranks are in row-major order, and there are domains that
-  // such sets of ranks are made of; nothing is ragged. No bound where a mesh dim is partial in the
-  // target alone.
+  // Whether the bound applies: ranks are in row-major order, the mesh spans more than one domain,
+  // and nothing is ragged. The caller must not use it if a mesh dim is partial in the target alone.
   static bool Knows(const Problem& problem, const CostModel& model, const Layouts& layouts);
 
   // REQUIRES: Knows().
   LinkBound(const Problem& problem, const CostModel& model, Layouts& layouts);
 
-  // Whether a domain's edge may count for more than what any rank lacks.
+  // Whether the bound may exceed that of the items which a single rank needs.
   bool MaySayMore() const;
 
-  // Of all collectives from the state on, of what they send.
+  // The least time that the collectives of a path from the state to the target wait for links.
   int64_t LeastNs(const State& state) {
     const auto [it, is_new] = known_.try_emplace(state.code(), 0);
     if (is_new) it->second = LeastNsAnew(state);
@@ -48,22 +49,22 @@ class LinkBound {
  private:
   using List = CutTable::List;
   using Cuts = absl::InlinedVector<int, kMaxStateDims>;  // mesh dims, outermost first
-  // What crosses the edge of a set takes ns = items * num / den, rounded down.
+  // Items that enter a set take ns = items * num / den, rounded down.
   struct Links {
     __int128 num = 0;
     __int128 den = 1;
   };
-  // What some ranks have together of a tensor dim: items of [0, end).
+  // The union of some ranks' pieces of a tensor dim: that many items of [0, end).
   struct Span {
     int64_t end = 0;
     int64_t items = 0;
   };
-  // The first ranks of the mesh: so many coordinates of each mesh dim.
+  // The first ranks of the mesh: those with a coordinate below some[d] on each mesh dim d.
   struct Ranks {
     std::array<int64_t, kMaxStateDims> some = {};
     Links links;
-    int64_t parts = 1;                             // contributions of these ranks that stay apart
-    int64_t wanted = 0;                            // items that they have together in the target
+    int64_t parts = 1;                             // contributions, on dims that stay partial
+    int64_t wanted = 0;                            // items that they hold together in the target
     std::array<Span, kMaxTensorRank> target = {};  // by list
   };
 
@@ -72,7 +73,8 @@ class LinkBound {
   Cuts CutsOf(List list) const;
   Span SpanOf(int i, const Cuts& cuts, const Ranks& ranks) const;
   int64_t ItemsOf(const Cuts& cuts, size_t i, int64_t length, const Ranks& ranks) const;
-  // By set: items of tensor dim i that its ranks have under the list, and in the target.
+  // By set: the most items of tensor dim i that its ranks hold both under the list and in the
+  // target.
   const int64_t* Kept(int i, List list);
   int64_t LeastNsAnew(const State& state);
   int64_t LinksNs(const Ranks& set, int64_t items) const;
@@ -80,9 +82,9 @@ class LinkBound {
   const Problem& problem_;
   const CostModel& model_;
   Layouts& layouts_;
-  int64_t uncut_ = 1;  // items along the tensor dims that nothing ever cuts
+  int64_t uncut_ = 1;  // items along the tensor dims that are never cut
   std::vector<Ranks> sets_;
-  std::vector<int> at_;  // where in kept_, by list of cuts and i; -1: not known
+  std::vector<int> at_;  // index in kept_, by list of cuts and i; -1: not known
   std::vector<int64_t> kept_;
   absl::flat_hash_map<uint64_t, int64_t> known_;  // by code of the state
 };

@@ -29,9 +29,9 @@ int64_t LeastNs(const Problem& problem, const Topology& topology) {
   return LinkBound(problem, model, layouts).LeastNs(problem.source());
 }
 
-// A domain of four ranks has half of 4,000 bytes, and wants all: 2,000 bytes over four links of 10
-// bytes a microsecond take 50 us. Of seven messages to the others three may be inside the domain:
-// four sevenths of that are sure.
+// A domain of four ranks holds half of 4,000 bytes, and needs all of them. 2,000 bytes over four
+// links of 10 bytes a microsecond take 50 us. Three of the seven messages to a rank may come from
+// its own domain, so that only four sevenths of the time are certain.
 TEST(LinkBoundTest, WhatADomainLacksComesOverItsLinks) {
   const Problem problem = MakeProblem("a=2,b=4", "f32[1000]", "S(0),R", "R,R");
   EXPECT_EQ(LeastNs(problem, TwoLevels()), 28'571);

@@ -17,21 +17,21 @@
 namespace meshift {
 namespace {
 
-// Work of a step that waits: mostly its memory.
+// Work of a queued step: mostly its memory.
 constexpr int64_t kWaitWork = 32;
-// So much work is done before the search settles: about a second of it.
+// Work before the search accepts a suboptimal path, and between two later limits: about a second.
 constexpr int64_t kPatience = 120'000'000;
-// By what part of its time a path must be shorter than the best known one from then on.
+// From then on a path must be shorter than the incumbent by this fraction (1/64) of its time.
 constexpr int64_t kFirstPart = 64;
-// Of fewer mesh dims a search ends sooner than the incumbent is found.
+// On fewer mesh dims the search ends before an incumbent would be found.
 constexpr int kIncumbentDims = 3;
 
-// Of a path; `order` tells nodes that wait with equal estimates apart. Those that are reached
-// sooner come first, so that all equally cheap ways to a node are known when its turn comes; the
-// target comes last.
+// The cost of a path. `order` breaks ties between queued nodes of equal estimate: the node that is
+// reached sooner comes first, so that all equally cheap ways to a node are known before it is
+// expanded. The target comes last.
 struct Cost {
   int64_t ns = 0;
-  int64_t bytes = 0;  // of worst ranks
+  int64_t bytes = 0;  // that the worst rank of each step sends, added up
   int64_t order = 0;
   friend auto operator<=>(const Cost&, const Cost&) = default;  // NOLINT(modernize-use-nullptr)
 };
@@ -57,12 +57,12 @@ class CheapestSearch {
         problem_.target(), [&](const Cost& estimate) { return IsDone(estimate); },
         [&](int node) { Expand(node); },
         [&](const Step& step) {
-          // A cheaper way to its state may have been found since.
+          // A cheaper way to its state may have been found since the step was queued.
           const int known = open_.Find(step.to);
           const int64_t reached_ns = step.estimate.ns - step.rest_ns;
           if (known < 0 || reached_ns <= open_.node(known).cost.ns) Price(step);
         });
-    // It had its turn; or the search has settled for it.
+    // The target was popped, or the search accepted the incumbent.
     const int target = open_.Find(problem_.target());
     if (target < 0) return std::nullopt;
     Path path;
@@ -84,9 +84,9 @@ class CheapestSearch {
     return estimate.ns > bound_ns_;
   }
 
-  // Where the best path takes long to find: the greedy walk is taken from each node that was
-  // reached since; and only paths count from now on that are shorter than the best known one by
-  // some part, and by four times that where as much work is done again.
+  // Called after every kPatience of work. Takes the greedy walk from each node that was reached
+  // since the last call. From then on only paths count that are shorter than the incumbent by
+  // 1 / part_ of its time; each call makes that fraction four times larger.
   void Settle() {
     patience_ += kPatience;
     for (const int end = open_.num_nodes(); MayWalk() && walked_ < end; ++walked_) {
@@ -104,20 +104,21 @@ class CheapestSearch {
     const Node node = open_.node(index);
     const View view = layouts_.Look(node.state);
     const bool was_sliced = node.before >= 0 && node.op == StepOp::kSlice;
-    // A rank gets no more by the step, and the rest of the target by another, than there is time
-    // for.
+    // The items that a rank receives by the step and by the steps after it must fit into the
+    // remaining time.
     const int64_t left_ns = bound_ns_ - node.cost.ns - model_.LeastHopNs();
     const int64_t most_items =
         bound_ns_ == INT64_MAX
             ? INT64_MAX
             : std::max<int64_t>(model_.MaxBytes(left_ns), 0) / problem_.least_item_bytes();
-    // Any other collective is followed by one; or there is no room for a value beside this one.
+    // A collective to an unfinished state needs another one after it, which the bound excludes. Or
+    // the workspace cannot hold another value beside this one.
     const bool is_whole = view.reducible == 0 && !successors_.masks_target();
     const bool only_last =
         (is_whole && SaturatingMul(2, heuristic_.LeastStartNs()) > bound_ns_ - node.cost.ns) ||
         !model_.HasRoomBeside(view.state);
     successors_.ForEach(view, {most_items, only_last}, [&](const Successor& next) {
-      if (next.op == StepOp::kSlice && was_sliced) return;  // two slices are one
+      if (next.op == StepOp::kSlice && was_sliced) return;  // one slice does both
       const int64_t step_ns =
           layouts_.bounds().LeastNs(next.op, view.state.stage(), next.dims, next.product);
       const int64_t reached_ns = SaturatingAdd(node.cost.ns, step_ns);
@@ -132,7 +133,7 @@ class CheapestSearch {
     });
   }
 
-  // The node that the step leads to; -1 where no path with it is the best.
+  // The node that the step leads to; -1: no path with this step is the best.
   int Price(const Step& step) {
     const Node& from = open_.node(step.from);
     const Traffic traffic = model_.Measure(step.op, from.state, step.to);
@@ -145,7 +146,7 @@ class CheapestSearch {
     return open_.Reach(step, cost, {ns, cost.bytes, cost.ns},
                        [&](int known) { return IsBefore(step, known); });
   }
-  // Whether the way by this step is planned rather than the one to the node that is known.
+  // Breaks a tie: whether the path by this step is better than the known path to the node.
   bool IsBefore(const Step& step, int known) {
     LegsTo(step.from, &legs_);
     legs_.push_back({step.op, open_.node(step.from).state, step.to});
@@ -165,12 +166,12 @@ class CheapestSearch {
     std::reverse(legs->begin(), legs->end());
   }
 
-  // A greedy walk, whose last path that is found to the target bounds the rest: what is replicated
-  // is sliced, and all that is partial is reduced, towards the target as far as that goes; then it
-  // is moved there. Where nothing is partial, without that slice too.
+  // Finds paths by a greedy walk; each path to the target lowers bound_ns_. Slices on replicated
+  // mesh dims, reduces all that is partial, both towards the target's cuts where possible, and then
+  // moves to the target (Finish). If nothing is partial, also tries without the slice.
   void FindIncumbent();
   bool MayWalk() const { return !successors_.masks_target() && layouts_.num_lists() > 0; }
-  // All nodes are -1 where a step may not be taken, or leads to what takes too long.
+  // Each returns the node that it leads to; -1: a step is not allowed, or its path is too slow.
   int Walk(int from, StepOp op, uint64_t partial_code, const Lists& lists);
   int WalkTo(int from, const Lists& lists);
   int Slice(int from);
@@ -188,9 +189,9 @@ class CheapestSearch {
   std::vector<Leg> other_legs_;
   BestFirst<Cost> open_;
   int64_t bound_ns_;
-  int64_t patience_ = 0;  // work that is done before it settles
-  int64_t part_ = 0;      // Settle(); 0: not yet
-  int walked_ = 0;        // nodes from which a greedy walk was taken, where it settles
+  int64_t patience_ = 0;  // work at which Settle() is called next
+  int64_t part_ = 0;      // see Settle(); 0: it was not called yet
+  int walked_ = 0;        // nodes from which Settle() has taken the greedy walk
 };
 
 int CheapestSearch::Walk(int from, StepOp op, uint64_t partial_code, const Lists& lists) {
@@ -218,7 +219,8 @@ int CheapestSearch::Slice(int from) {
               layouts_.CutTowardsTarget(view.lists, view.replicated, layouts_.outermost()));
 }
 
-// By the one step that leads there; by an exchange, where that is cheaper than a gather.
+// By the one step that leads to `lists`. If cuts are only removed, all_gather and exchange are
+// both tried.
 int CheapestSearch::WalkTo(int from, const Lists& lists) {
   if (from < 0) return -1;
   const View view = layouts_.Look(open_.node(from).state);
@@ -230,8 +232,8 @@ int CheapestSearch::WalkTo(int from, const Lists& lists) {
   return walk(changes.from == changes.to ? StepOp::kAllToAll : StepOp::kExchange);
 }
 
-// At once; and by way of the target, cut further by all that is replicated there, from where one or
-// two gathers lead to it.
+// Goes to the target's cuts directly. Also goes to the target's cuts extended by all mesh dims that
+// are replicated there, from where one or two gathers lead to the target.
 void CheapestSearch::Finish(int from) {
   const View& target = layouts_.target();
   const int last = target.state.stage();

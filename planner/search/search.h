@@ -3,19 +3,20 @@
 //   std::optional<Path> path = FindCheapest(problem, model, rules);
 //   path->moves[0].op;       // kAllReduce
 //
-// A* (best_first.h) over the steps of successors.h, with the heuristic of heuristic.h: exact under
-// the cost model. Equally quick paths go by the bytes of worst ranks, then as ties.h says, so that
-// the result is the same everywhere.
+// A* (best_first.h) over the successors of successors.h with the heuristic of heuristic.h: exact
+// under the cost model. Ties in time are broken by the bytes that the worst ranks send, then by
+// ties.h, so that the result is the same on every machine.
 //
-// Besides the heuristic, two bounds make it quick:
-// - the least time of a step (StepBounds::LeastNs), by which steps wait until they are priced:
-//   without it, every step that is listed is priced. [bench/planner_bench cold/4d]
-// - the incumbent: a path that a greedy walk finds (FindIncumbent of search.cc), from three mesh
-//   dims on. What cannot beat it does not wait. [bench/planner_bench cold/5d]
+// Two more bounds make the search fast:
+// - A lower bound of the time of each step (StepBounds::LeastNs). Steps are queued by it and are
+//   priced only when they reach the front of the queue. [bench/planner_bench cold/4d]
+// - The incumbent, on three or more mesh dims: a path that a greedy walk finds (FindIncumbent in
+//   search.cc). Steps that cannot beat it are not queued. [bench/planner_bench cold/5d]
 //
-// Where that takes about a second, which no search on up to four mesh dims is known to, the search
-// settles for less: from then on only paths count that are shorter than the best known one by a
-// 64th; after as much work again by a 16th, then by a quarter. What is done is counted, not timed.
+// Bounded suboptimality: after work of about a second, the search looks only for paths that are
+// shorter than the incumbent by 1/64 of its time; after the same work again by 1/16, then by 1/4;
+// then it returns the incumbent. No search on up to four mesh dims is known to need that. Work is
+// counted, not timed.
 #ifndef MESHIFT_PLANNER_SEARCH_SEARCH_H_
 #define MESHIFT_PLANNER_SEARCH_SEARCH_H_
 
@@ -39,19 +40,19 @@ struct Move {
 
 struct Path {
   std::vector<Move> moves;  // empty: the source is the target
-  int64_t work = 0;         // of finding it (base/work_budget.h), where who found it says so
+  int64_t work = 0;         // of finding it (base/work_budget.h); 0: not counted
 };
 
-// Of all steps of a path from the source, under `model`.
+// The sum over all steps of a path from the source, under `model`.
 PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path);
 
-// nullopt: no path keeps the rules (which no problem is known to cause), takes at most `bound_ns`,
-// needs no more workspace and is over no other groups than the model allows. Where the problem has
-// a budget, what is done is charged to it; a search without one never settles.
+// The cheapest path that keeps `rules`, takes at most `bound_ns`, and stays within the workspace
+// and the groups that `model` allows. nullopt: there is none. No problem is known in which no path
+// keeps the rules. Work is charged to the problem's budget; a search without a budget is exact.
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
                                  const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 
-// Mesh dims that the collectives of every path are over: each of at least one.
+// Mesh dims that every path needs: each is among those of at least one of its collectives.
 DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules);
 
 }  // namespace meshift

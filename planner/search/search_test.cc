@@ -1,4 +1,4 @@
-// The search against one without any bound: Dijkstra over all successors.
+// Compares the search with Dijkstra's algorithm over all successors, without any bound.
 #include "planner/search/search.h"
 
 #include <algorithm>
@@ -70,7 +70,7 @@ class RandomProblems {
 
   int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
 
-  // A sharding with any placements and orders of cuts; some are refused.
+  // A sharding with random placements and orders of cuts; Sharding::Create() may refuse it.
   absl::StatusOr<Sharding> Make(const DeviceMesh& mesh, const TensorType& tensor, bool partial,
                                 ReduceOp op, bool ragged) {
     const int64_t rank = static_cast<int64_t>(tensor.shape.size());
@@ -95,7 +95,7 @@ class RandomProblems {
     return Sharding::Create(mesh, tensor, std::move(placements), std::move(cuts));
   }
 
-  // All of `length` on one coordinate, or on any.
+  // `length` rows on one coordinate, or spread over several.
   Placement::Sizes Sizes(int64_t n, int64_t length) {
     Placement::Sizes sizes(n, 0);
     const int64_t parts = Below(3) == 0 ? 1 : std::min<int64_t>(length, 8);
@@ -105,7 +105,8 @@ class RandomProblems {
     return sizes;
   }
 
-  // Of extents that all mesh dims together divide, 2^20 ranks at most; two dims or three.
+  // Two or three tensor dims, whose extents every mesh of up to 2^20 ranks (a power of two)
+  // divides.
   TensorType HugeTensor() {
     Shape shape(2 + Below(8) / 7);
     for (int64_t& extent : shape) extent = int64_t{1} << (20 + Below(3));
@@ -126,7 +127,7 @@ class RandomProblems {
   std::mt19937_64 random_;
 };
 
-// `max_rank` 0: huge tensors. `ragged`: the outermost cuts of some sources and targets are.
+// `max_rank` 0: huge tensors. `ragged`: the outermost cuts of some sources and targets are ragged.
 void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count,
                bool ragged = false) {
   RandomProblems random(17);

@@ -14,7 +14,7 @@ StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable&
       num_samples_(table.num_samples()),
       ragged_(problem.HasRagged()) {
   for (int k : problem.candidate_dims()) tensor_dims_[num_lists_++] = k;
-  int64_t uncut = 1;  // items along the tensor dims that nothing ever cuts
+  int64_t uncut = 1;  // items along the tensor dims that are never cut
   uint32_t facts = 0;
   for (int k = 0, i = 0; k < problem.tensor_rank(); ++k) {
     if (i < num_lists_ && tensor_dims_[i] == k) {
@@ -113,7 +113,7 @@ void StepBounds::Fill(int i, List after, Factor* factor) {
   if (factor->message > 1) factor->facts |= kLong;
   if (b.longest < a.longest) factor->facts_if_long |= kSendPacks;
   if (a.longest < b.longest) factor->facts_if_long |= kReceivePacks;
-  // A gather adds no cuts, a scatter takes none off.
+  // A gather adds no cuts; a scatter removes none.
   if (factor->to == 0 && b.longest % GroupSize(factor->from) != 0) factor->facts |= kGatherPads;
   if (factor->from == 0 && a.longest % GroupSize(factor->to) != 0) factor->facts |= kScatterPads;
 }
@@ -170,13 +170,13 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
     most_kept = std::max(most_kept, product.kept[s]);
     sent = std::max(sent, copies * before_items_[s] - product.kept[s]);
   }
-  // A member sends no other more than one message.
+  // A member sends at most one message to each other member.
   int64_t ns =
       times.Direct(SaturatingMul(std::max(sent, moved), item_bytes), GroupSize(dims) - 1).Ns();
   if (moved > 0) {
     ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), CeilDiv(moved, product.message)));
   }
-  if (block_before_ == 0) return ns;  // nothing at all
+  if (block_before_ == 0) return ns;  // all boxes are empty
   const bool send_packs = (product.facts & kSendPacks) != 0;
   if (most_kept > 0 || send_packs) {
     const int64_t packed = send_packs ? sent : 0;
@@ -193,12 +193,12 @@ int64_t StepBounds::LeastScatterNs(int stage, const Product& product) const {
   const int64_t block = SaturatingMul(product.longest, problem_.item_bytes(stage));
   const int64_t received = SaturatingMul(n - 1, block);
   const GroupTimes& times = model_.Times(product.to);
-  // In order, slices go by messages, and what is packed is another matter.
+  // An ordered reduction sends slices as messages. Its packing is not bounded here.
   if (model_.ordered()) {
     return SaturatingAdd(times.LeastStartNs(), model_.TransferNs(received));
   }
   if (ragged_) {
-    // Blocks that are not padded are sent all but the smallest, which is no more than an n-th.
+    // Without padding some member sends all blocks but the smallest, which has at most 1/n of them.
     const int64_t items = block_before_ - block_before_ / n;
     return times.Blocks(SaturatingMul(items, problem_.item_bytes(stage))).Ns();
   }

@@ -1,15 +1,15 @@
-// What the steps out of one state move at least, from a factor per tensor dim.
+// Lower bounds of the items that steps out of one state move, and of their times.
 //
 //   StepBounds bounds(problem, model, table);
-//   bounds.Start(view.lists);                                  // of steps out of this state
+//   bounds.Start(view.lists);                         // bounds steps out of this state
 //   const StepBounds::Product& product = bounds.Compare(next_lists);
-//   bounds.MissingOfTarget(product.wanted, INT64_MAX);         // items that some rank then lacks
-//   bounds.LeastMoveNs(StepOp::kAllToAll, stage, product);     // no such step is faster
+//   bounds.MissingOfTarget(product.wanted);           // items that some rank still needs
+//   bounds.LeastNs(op, stage, product.from | product.to, product);    // ns
 //
-// A box is a product over tensor dims, and so is what it has in common with another, and with the
-// target's. Factors belong to a list of cuts before and one after, and are kept: lists that are put
-// together one cut at a time (layouts.h) cost a few multiplications each. Everything is of the
-// samples of the table, whose worst is no worse than the worst rank.
+// A box is a product over tensor dims. So are its intersections with another box and with the
+// target's. A factor belongs to a list of cuts before and one after, and is cached: each list that
+// is built one cut at a time (layouts.h) costs a few multiplications. All counts are those of the
+// table's sample ranks, which never exceed those of the worst rank.
 //
 // The problem, the model and the table must outlive the bounds. Not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_STEP_BOUNDS_H_
@@ -37,39 +37,40 @@ class StepBounds {
   using List = CutTable::List;
   using Samples = CutTable::Samples;
 
-  // What is known for sure of a step, a bit each.
+  // Facts that hold for a step, one bit each. A fact that is not set may hold too.
   enum Fact : uint32_t {
     kLong = 1,           // messages are longer than 1 along a tensor dim
-    kClosedBefore = 2,   // pieces before the step are longer than 1 along one
-    kClosedAfter = 4,    // pieces after it
-    kSendPacks = 8,      // messages are not runs of what is sent
-    kReceivePacks = 16,  // of what is received into
-    kGatherPacks = 32,   // pieces of a gather do not lie one behind the other
-    kScatterPacks = 64,
-    kGatherPads = 128,  // and are not all alike
-    kScatterPads = 256,
+    kClosedBefore = 2,   // pieces before the step are longer than 1 along a tensor dim
+    kClosedAfter = 4,    // pieces after the step are
+    kSendPacks = 8,      // messages are not contiguous in the sent buffer
+    kReceivePacks = 16,  // messages are not contiguous in the received buffer
+    kGatherPacks = 32,   // pieces of a gather are not contiguous
+    kScatterPacks = 64,  // pieces of a scatter are not
+    kGatherPads = 128,   // pieces of a gather have unequal lengths
+    kScatterPads = 256,  // pieces of a scatter have
   };
-  // A list of cuts after the step, beside the one before.
+  // One tensor dim: a list of cuts after the step, compared with the list before.
   struct Factor {
     const CutTable::Pieces* after;
-    Samples kept;     // of the piece after, what is in the piece before
-    int64_t message;  // no part that pieces have in common is longer
-    uint64_t code;    // of the list after in a State
-    DimMask from;     // cuts before, and after, behind the common beginning
-    DimMask to;
-    DimMask across;                  // CutTable::Across, of the list after
-    uint32_t facts;                  // Facts that the factor adds; and those that it adds where
-    uint32_t facts_if_long;          // messages are longer than 1 along a tensor dim before, or
-    uint32_t facts_if_closed;        // where pieces before the step are, or
-    uint32_t facts_if_closed_after;  // after it
+    Samples kept;     // items in the pieces before and after
+    int64_t message;  // upper bound of the length that a piece before and one after share
+    uint64_t code;    // the part of a State's code for the list after
+    DimMask from;     // mesh dims of the cuts after the common prefix: of the list before
+    DimMask to;       // of the list after
+    DimMask across;   // CutTable::Across of the list after
+    uint32_t facts;   // Facts that the factor adds
+    // Facts that it adds if an outer tensor dim gives kLong, kClosedBefore, kClosedAfter.
+    uint32_t facts_if_long;
+    uint32_t facts_if_closed;
+    uint32_t facts_if_closed_after;
   };
-  // Of several tensor dims.
+  // The product over several tensor dims.
   struct Product {
-    Samples wanted;
-    Samples after;
-    Samples kept;
-    int64_t longest;
-    int64_t message;
+    Samples wanted;   // items of the sample's target box that it holds after the step
+    Samples after;    // items that it holds after the step
+    Samples kept;     // items among them that it held before
+    int64_t longest;  // items of the largest box after the step
+    int64_t message;  // upper bound of the items of a message
     uint64_t code;
     DimMask from;
     DimMask to;
@@ -83,8 +84,9 @@ class StepBounds {
   int tensor_dim(int list) const { return tensor_dims_[list]; }
   int64_t GroupSize(DimMask dims) const { return group_sizes_[dims]; }
 
-  // What follows is of steps out of the state with these lists.
+  // From now on the bounds are those of steps out of the state with these lists.
   void Start(const Lists& before);
+  // The factor of list i. Valid until the next call.
   const Factor& Of(int i, List after) {
     const size_t at = static_cast<size_t>(after) * num_lists_ + i;
     if (at >= num_factors_) Grow(at);
@@ -95,8 +97,9 @@ class StepBounds {
     }
     return factor;
   }
-  // Of no tensor dim yet but those that are never cut.
+  // The product over the tensor dims that are never cut.
   const Product& empty() const { return products_[0]; }
+  // `result`: `product` times the factor of list i.
   void Multiply(const Product& product, int i, const Factor& factor, Product* result) const {
     for (int s = 0; s < num_samples_; ++s) {
       result->wanted[s] = product.wanted[s] * factor.after->wanted[s];
@@ -115,8 +118,8 @@ class StepBounds {
                     (factor.facts_if_closed & where(kClosedBefore)) |
                     (factor.facts_if_closed_after & where(kClosedAfter));
   }
-  // Of all tensor dims; stays as it is until the next call, which is cheaper for lists that begin
-  // like these.
+  // The product over all tensor dims. Valid until the next call, which is cheaper if its first
+  // lists are the same.
   const Product& Compare(const Lists& after) {
     int i = 0;
     while (i < num_compared_ && compared_[i] == after[i]) ++i;
@@ -128,14 +131,14 @@ class StepBounds {
     return products_[num_lists_];
   }
 
-  // The samples' items in the target, and those that some rank lacks of them.
+  // The samples' items in the target; and the most that some sample does not hold of them.
   const Samples& target() const { return target_; }
   int64_t MissingOfTarget(const Samples& wanted) const {
     int64_t missing = 0;
     for (int s = 0; s < num_samples_; ++s) missing = std::max(missing, target_[s] - wanted[s]);
     return missing;
   }
-  // Items that some rank gets by the step.
+  // Items that some rank receives in the step.
   int64_t Moved(const Product& product) const {
     int64_t moved = 0;
     for (int s = 0; s < num_samples_; ++s) {
@@ -143,20 +146,20 @@ class StepBounds {
     }
     return moved;
   }
-  // Those that some rank gets, and some lacks of the target behind the step.
+  // Moved() plus the items of the target that some rank still misses after the step.
   int64_t MovedAndMissing(const Product& product) const {
     return SaturatingAdd(Moved(product), MissingOfTarget(product.wanted));
   }
-  // Of the samples' items in the target, the factor along the tensor dims from list i on.
+  // Items along the tensor dims from list i on: in the samples' target boxes; in the first sample's
+  // box of the state of Start(); in the whole tensor.
   const Samples& TargetFrom(int i) const { return target_from_[i]; }
-  // Likewise, of the first sample's items in the state of Start(), and of the whole tensor.
   int64_t BeforeFrom(int i) const { return before_from_[i]; }
   int64_t ExtentFrom(int i) const { return extent_from_[i]; }
-  // Of a step out of the state of Start() over these mesh dims, at `stage`: no such step is faster.
+  // A lower bound in ns of the time of a step out of the state of Start() over `dims`, at `stage`.
   int64_t LeastNs(StepOp op, int stage, DimMask dims, const Product& product) const;
 
  private:
-  // Of messages, gathers and permutations; and of a reduce_scatter, which adds cuts.
+  // LeastNs() of all_gather, permute, all_to_all and exchange; and of reduce_scatter.
   int64_t LeastMoveNs(StepOp op, int stage, const Product& product) const;
   int64_t LeastScatterNs(int stage, const Product& product) const;
   void Fill(int i, List after, Factor* factor);
@@ -168,7 +171,7 @@ class StepBounds {
   const int num_samples_;
   int num_lists_ = 0;
   std::array<int, kMaxTensorRank> tensor_dims_ = {};       // by list
-  std::array<uint32_t, kMaxTensorRank> uncut_facts_ = {};  // by list, of dims before, never cut
+  std::array<uint32_t, kMaxTensorRank> uncut_facts_ = {};  // by list: of the uncut dims before
   std::array<Samples, kMaxTensorRank + 1> target_from_;
   std::array<int64_t, kMaxTensorRank + 1> before_from_;
   std::array<int64_t, kMaxTensorRank + 1> extent_from_;
@@ -176,7 +179,7 @@ class StepBounds {
   bool ragged_ = false;
   std::array<int64_t, 1 << kMaxStateDims> group_sizes_;
   Lists before_ = {};
-  // Of the lists that Compare() was called with, the products of the tensor dims before each.
+  // The lists of the last Compare(), and by list the product over the tensor dims before it.
   Lists compared_;
   int num_compared_ = 0;
   std::array<Product, kMaxTensorRank + 1> products_;
@@ -184,8 +187,7 @@ class StepBounds {
   int64_t block_before_ = 0;                                           // items of the largest box
   Samples before_items_;
   bool started_ = false;
-  // By list, then number of the tensor dim: factors, and the list before that each is of (-1:
-  // none).
+  // By list, then index of the tensor dim: factors, and the list before of each (-1: none).
   static constexpr size_t kFirst = 48;
   std::array<Factor, kFirst> first_factors_;
   std::array<List, kFirst> first_of_;

@@ -35,7 +35,7 @@ TEST(StepBoundsTest, ProductsAreOfTheSamplesBoxes) {
   EXPECT_EQ(bounds.MissingOfTarget(product.wanted), 0);
 }
 
-// Of all steps out of the source, and out of what they lead to.
+// Compares bound and price of all steps out of the source, and out of one of its successors.
 struct Tally {
   int64_t steps = 0;
   int64_t above = 0;
@@ -85,7 +85,7 @@ TEST(StepBoundsTest, NoStepIsFaster) {
   EXPECT_EQ(tally.above, 0);
 }
 
-// Sizes with zeros, all rows on one coordinate, cuts nested inside.
+// Ragged sizes with zeros, all rows on one coordinate, and further cuts inside.
 TEST(StepBoundsTest, NoStepOverRaggedCutsIsFaster) {
   Tally tally;
   for (const testkit::ConformanceCase& c : testkit::RaggedCases(8, 2000)) {

@@ -9,13 +9,13 @@
 namespace meshift {
 namespace {
 
-// Work of a step that is listed, and of a state that is kept: mostly its memory.
+// Work of a listed step, and of a state that is kept: mostly memory.
 constexpr int64_t kStepWork = 4;
 constexpr int64_t kKeepWork = 64;
 
-// Of n mesh dims along so many tensor dims; stops counting beyond `most`.
+// The number of layouts of n mesh dims on `num_lists` tensor dims. Stops counting above `most`.
 int64_t NumLayouts(int n, int64_t num_lists, int64_t most) {
-  // Of k of them, every order, cut off by where the next tensor dim begins.
+  // For each k: the orders of k mesh dims, times the ways to divide an order among the tensor dims.
   int64_t layouts = 0;
   int64_t orders = 1;
   for (int k = 0; k <= n && layouts <= most; ++k) {
@@ -30,7 +30,7 @@ uint64_t Without(uint64_t code, DimMask dims) {
   return code;
 }
 
-// Whether partial ops other than sum with avg meet.
+// Whether the state has two partial ops that differ; sum and avg count as one.
 bool MixesOps(const Problem& problem, const State& state) {
   std::optional<ReduceOp> seen;
   for (int d = 0; d < problem.num_dims(); ++d) {
@@ -74,7 +74,7 @@ void Successors::ForEach(const View& view, const Limits& limits, EmitFn emit) {
   Move(view, for_moves, emit);
 }
 
-// What is not partial is cut otherwise.
+// Steps that change cuts and leave partial mesh dims as they are.
 void Successors::Move(const View& view, const Limits& limits, EmitFn emit) {
   if (limits.only_last_collective) {
     for (const View& last : finished_views_) {
@@ -106,7 +106,7 @@ void Successors::MoveTo(const View& view, const Lists& lists, const Product& pro
   const bool permutes = layouts_.IsPermutation(view.lists, lists);
   if (product.to == 0) offer(StepOp::kAllGather);
   if (permutes) offer(StepOp::kPermute);
-  // It costs what an exchange does.
+  // An exchange would cost the same.
   if (product.from == product.to && !permutes) return offer(StepOp::kAllToAll);
   if (model_.IsChosenGather(view.state, next)) return;
   if (exchanges_anywhere_ || MayExchangeTo(view, lists, next) ||
@@ -115,8 +115,8 @@ void Successors::MoveTo(const View& view, const Lists& lists, const Product& pro
   }
 }
 
-// Whether `next` is the target, or one step leads from there to it. The value stays partial as it
-// is, so that the step may be one that changes that.
+// Whether `next` is finished, or one step may lead from it to the target. That step may also reduce
+// or mask, since an exchange leaves partial mesh dims as they are.
 bool Successors::MayExchangeTo(const View& view, const Lists& lists, const State& next) const {
   const View& target = layouts_.target();
   const State last = next.AtStage(target.state.stage());
@@ -134,7 +134,7 @@ bool Successors::MayExchangeTo(const View& view, const Lists& lists, const State
 
 void Successors::Reduce(const View& view, EmitFn emit) {
   if (view.reducible == 0) return;
-  // Else several groups compute the same value.
+  // Otherwise several groups would compute the same value.
   if (rules_.single_sourced && !rules_.exact && view.replicated != 0) return;
   DimMask averaged = 0;
   for (int d = 0; d < problem_.num_dims(); ++d) {
@@ -167,8 +167,8 @@ void Successors::Reduce(const View& view, EmitFn emit) {
       });
 }
 
-// Masks out of one state. What is masked is replicated, or an innermost cut, of which the rest of
-// the box becomes the identity of the op.
+// Masks out of one state: mesh dims that are replicated, or are innermost cuts, become partial
+// (docs/plan_format.md, "Masks").
 class Successors::Masks {
  public:
   Masks(Successors& successors, const View& view, EmitFn emit)
@@ -183,7 +183,8 @@ class Successors::Masks {
     }
   }
 
-  // To be partial as the target is; in its dtype, which has the identity that it wants.
+  // Masks to the target's partial ops. They are made in the target's dtype, for the identity of the
+  // op in that dtype.
   void TowardsTarget() {
     ForEachSubset(wanted_ & view_.replicated,
                   [&](DimMask dims) { Mask(view_.lists, dims, dims, ReduceOp::kSum); });
@@ -196,10 +197,10 @@ class Successors::Masks {
     });
   }
 
-  // To join a reduction: from R, where several groups must not compute it; from R or from innermost
-  // cuts, where one collective is cheaper than a reduction and a gather. What a mask can make for
-  // the target at once is made along with it, and may be reduced along; but for an average, which
-  // may join as a sum instead.
+  // Masks that join a reduction. From R: several groups must not compute the same value. From R or
+  // innermost cuts: one collective may be cheaper than a reduction and a gather. Mesh dims that the
+  // same mask can make partial for the target (`stays`) get the target's op and may be reduced
+  // along; a mesh dim that is to be an average may join as a sum instead.
   void ToJoinReduction(const TransitionRules& rules) {
     if (rules.at_once || view_.state.stage() != problem_.reduce_stage()) return;
     const bool reduces = view_.reducible != 0;
@@ -228,7 +229,7 @@ class Successors::Masks {
       if (!reduces) return;
       ForEachSubset(averages & dims & ~cut, [&](DimMask sums) { with_sums(always | sums); });
     };
-    // Where nothing else is reduced, what is replicated has no reason to be but that of groups.
+    // Without another reduction, replicated dims join only so that each value has one group.
     const DimMask joining = reduces || !rules.exact ? view_.replicated : view_.replicated & stays;
     if (reduces) ForEachSubset(joining, [&](DimMask dims) { join(view_.lists, dims, 0); });
     ForEachCut([&](const Lists& kept, DimMask cut) {
@@ -238,7 +239,7 @@ class Successors::Masks {
   }
 
  private:
-  // Calls fn(kept, cut) for every choice of innermost cuts `cut`, and what is left of the lists.
+  // Calls fn(kept, cut) for every nonempty set `cut` of innermost cuts; `kept`: the other cuts.
   template <typename Fn>
   void ForEachCut(const Fn& fn) {
     const Layouts& layouts = successors_.layouts_;
@@ -247,7 +248,7 @@ class Successors::Masks {
       if (cut != 0 && problem_.HasWorkLeft()) fn(kept, cut);
     });
   }
-  // `dims` become partial, as the target is on `staying`, by `op` on the others.
+  // Emits the mask that makes `dims` partial: with the target's op on `staying`, `op` on the rest.
   void Mask(const Lists& kept, DimMask dims, DimMask staying, ReduceOp op) {
     Layouts& layouts = successors_.layouts_;
     const Product& product = layouts.bounds().Compare(kept);
@@ -261,8 +262,7 @@ class Successors::Masks {
     if (MixesOps(problem_, next)) return;
     successors_.Emit(StepOp::kMask, next, dims, reducible, product, emit_);
   }
-  // A cut cannot become a partial average: the rest of the box has no value that leaves it as it
-  // is.
+  // A cut cannot become a partial average, since an average has no identity.
   bool AveragesAny(DimMask dims) const {
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (HasDim(dims, d) && target_.op(d) == ReduceOp::kAvg) return true;
@@ -275,7 +275,7 @@ class Successors::Masks {
   const State& target_;
   const View& view_;
   EmitFn emit_;
-  DimMask wanted_ = 0;  // to be masked as the target is
+  DimMask wanted_ = 0;  // partial in the target, not yet in the state
 };
 
 void Successors::CastAndMask(const View& view, EmitFn emit) {
@@ -293,7 +293,7 @@ void Successors::CastAndMask(const View& view, EmitFn emit) {
 void Successors::FindFinished() {
   std::vector<State>& found = finished_;
   absl::flat_hash_set<State> seen;
-  std::vector<bool> sliced;  // whether what is before a slice to it was found
+  std::vector<bool> sliced;  // by index: the state is followed by a slice
   const auto add = [&](const State& state, bool is_sliced) {
     if (!problem_.Charge(kKeepWork) || !seen.insert(state).second) return;
     found.push_back(state);
@@ -303,7 +303,7 @@ void Successors::FindFinished() {
   for (size_t i = 0; i < found.size(); ++i) {
     const State state = found[i];
     const View view = layouts_.Look(state);
-    // Two slices are one.
+    // A slice before a slice is one slice.
     if (!sliced[i]) {
       layouts_.ForEachPrefix(view.lists, [&](const Lists& kept) {
         add(layouts_.StateOf(view.partial_code, kept, state.stage()), true);
@@ -314,7 +314,7 @@ void Successors::FindFinished() {
       if (problem_.MayCast(before)) add(before, false);
     }
     if (state.stage() != problem_.target().stage()) continue;
-    // Before a mask of one mesh dim, from R or from an innermost cut.
+    // The states before a mask of one mesh dim, from R or from an innermost cut.
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (!state.IsPartial(d) || problem_.source().IsPartial(d)) continue;
       const uint64_t code = Without(view.partial_code, DimMask{1} << d);

@@ -1,5 +1,5 @@
-// All steps out of a state: the one definition of them, for the search, for limits and
-// alternatives, and for the brute force of the tests.
+// The successors of a state: all steps out of it. The search, the searches under limits, the
+// alternatives and the brute force in tests use this one definition.
 //
 //   Successors successors(problem, model, rules);
 //   successors.ForEach(successors.layouts().Look(state), [&](const Successor& next) {
@@ -7,22 +7,22 @@
 //     next.state;          // where it leads
 //   });
 //
-// Which step leads from one layout to another (layouts.h), where nothing partial changes:
+// Steps from one layout to another (layouts.h) that leave partial mesh dims as they are. Cuts in
+// the common prefix of the two lists of a tensor dim count as unchanged.
 //
-//   cuts are only added             slice
-//   cuts are only taken off         all_gather, exchange
-//   cuts change places with others
-//     of the same sizes             permute, exchange
-//   the same mesh dims cut, elsewhere   all_to_all
-//   anything else                   exchange
+//   cuts are only added                            slice
+//   cuts are only removed                          all_gather, exchange
+//   each cut is replaced by one of the same sizes  permute, exchange
+//   the same mesh dims cut in another place        all_to_all
+//   anything else                                  exchange
 //
-// What two lists begin with alike does not count as changed. Besides, what
-// is partial is reduced (all_reduce, reduce_scatter), values are masked to be partial, and cast.
-// Each step acts on a set of mesh dims at once; the group of two or more is flattened, whether they
-// are adjacent or not.
+// Other steps: all_reduce and reduce_scatter on partial mesh dims; masks, which make mesh dims
+// partial; and casts. A step acts on one set of mesh dims. The group of two or more mesh dims is
+// flattened, whether they are adjacent or not.
 //
-// Exchanges lead to any layout where there are few (kMostLayouts). Elsewhere, to the target, and to
-// states from which one other step leads there; and in place of a gather that would pad.
+// Exchanges lead to every layout if a problem has at most kMostLayouts. Otherwise they lead only to
+// the target, to states from which one other step leads to the target, and to where an all_gather
+// with padding would lead.
 //
 // The problem and the model must outlive the successors. Not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_SUCCESSORS_H_
@@ -45,37 +45,37 @@ namespace meshift {
 struct Successor {
   StepOp op;
   State state;
-  DimMask dims = 0;       // that the step is over (StepDims)
-  DimMask reducible = 0;  // of `state`
-  // From the cuts before to those of `state`; valid during the call.
+  DimMask dims = 0;       // mesh dims of the step (StepDims)
+  DimMask reducible = 0;  // mesh dims of `state` that must still be reduced
+  // From the cuts before to those of `state`. Valid only during the callback.
   const StepBounds::Product& product;
 };
 
 class Successors {
  public:
-  // Ways to cut, at most, for exchanges to lead to all of them: four mesh dims have fewer along up
-  // to five tensor dims, and five along two.
+  // The most layouts for which exchanges lead to all of them. Four mesh dims have fewer on up to
+  // five tensor dims; so have five mesh dims on two tensor dims.
   static constexpr int64_t kMostLayouts = 3000;
 
   Successors(const Problem& problem, const CostModel& model, const TransitionRules& rules);
 
-  // What need not be listed.
+  // Steps that ForEach() may leave out.
   struct Limits {
-    // Where nothing is partial: steps of which a rank gets, and then lacks, more items together
-    // (Layouts::ForEachExtension).
+    // If no mesh dim must be reduced: steps after which some rank has received, and still needs for
+    // the target, more items than this together (Layouts::ForEachExtension).
     int64_t most_items = INT64_MAX;
     // Collectives to states that are not finished.
     bool only_last_collective = false;
   };
   using EmitFn = absl::FunctionRef<void(const Successor&)>;
-  // In a fixed order. Only steps to values that may be held (value_rule.h), by groups that the
-  // model allows; none to `view.state` itself.
+  // Calls emit() in a fixed order. Steps keep the value rule (value_rule.h) and use groups that the
+  // model allows; none leads to `view.state` itself. Ends early if the problem's budget is spent.
   void ForEach(const View& view, const Limits& limits, EmitFn emit);
   void ForEach(const State& state, EmitFn emit) { ForEach(layouts_.Look(state), {}, emit); }
 
   Layouts& layouts() { return layouts_; }
   const ValueRule& value_rule() const { return value_rule_; }
-  // Whether local steps alone lead from there to the target; the target included.
+  // Whether local steps alone lead from `state` to the target. True for the target.
   bool IsFinished(const State& state) const {
     return std::binary_search(finished_.begin(), finished_.end(), state);
   }

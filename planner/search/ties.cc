@@ -21,7 +21,7 @@ void AddNames(const Problem& problem, DimMask dims, std::string* text) {
   }
 }
 
-// What tells the texts of steps out of one state apart.
+// The part of a step's canonical text in which steps out of one state differ.
 std::string TextOf(const Problem& problem, const Leg& leg) {
   std::string text(Name(leg.op));
   AddNames(problem, StepDims(problem, leg.op, leg.before, leg.after), &text);
@@ -62,7 +62,7 @@ int64_t Ties::TotalBytes(const Leg& leg) {
   return at->second;
 }
 
-// Each rank is sent what it lacks, by a permute its whole box.
+// Each rank receives the elements that it does not hold; in a permute, its whole box.
 int64_t Ties::CountMessages(const Leg& leg) const {
   const Sharding before = problem_.ToSharding(leg.before);
   const Sharding after = problem_.ToSharding(leg.after);

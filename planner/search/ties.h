@@ -1,12 +1,12 @@
-// Which of two equally quick paths is planned.
+// Breaks ties between paths of equal time.
 //
 //   Ties ties(problem, model);
 //   ties.IsBefore({{StepOp::kAllGather, source, target}},
 //                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});
 //
-// Paths go by time, then by the bytes of worst ranks, which the search compares itself. Of equal
-// ones that goes first whose ranks send less, all together; then the one of fewer steps; then the
-// one whose text comes first (Plan::CanonicalText()).
+// The search itself orders paths by time, then by the bytes that the worst ranks send. Ties orders
+// the rest: fewer bytes sent by all ranks together, then fewer steps, then the text that comes
+// first (Plan::CanonicalText()).
 #ifndef MESHIFT_PLANNER_SEARCH_TIES_H_
 #define MESHIFT_PLANNER_SEARCH_TIES_H_
 
@@ -21,7 +21,7 @@
 
 namespace meshift {
 
-// One step, from a state to the next.
+// One step, from one state to the next.
 struct Leg {
   StepOp op;
   State before;
@@ -29,19 +29,19 @@ struct Leg {
   friend bool operator==(const Leg&, const Leg&) = default;
 };
 
-// Remembers what it has counted. For one thread at a time.
+// Caches its counts. For one thread at a time.
 class Ties {
  public:
-  // On larger meshes each rank counts as the one that sends most.
+  // On larger meshes each rank is counted as the one that sends most.
   static constexpr int64_t kMaxRanks = 256;
 
   // Keeps references to both.
   Ties(const Problem& problem, const CostModel& model) : problem_(problem), model_(model) {}
 
-  // REQUIRES: both lead from one state to another, in equal time, with equal bytes of worst ranks.
+  // REQUIRES: both paths have the same ends, times, and bytes of worst ranks.
   bool IsBefore(absl::Span<const Leg> a, absl::Span<const Leg> b);
 
-  // Bytes that all ranks send, together. In a gather, a scatter or a reduction each rank counts as
+  // Bytes that all ranks send together. In a gather, scatter or reduction each rank is counted as
   // the one that sends most; messages are counted rank by rank. Saturates.
   int64_t TotalBytes(const Leg& leg);
 

@@ -35,12 +35,12 @@ class TiesTest : public testing::Test {
 };
 
 TEST_F(TiesTest, CountsEveryRank) {
-  // Each of 6 ranks sends half of the tensor's third to one other.
+  // Each of 6 ranks sends its box, a sixth of the tensor, to one other rank.
   EXPECT_EQ(ties_.TotalBytes(LegOf(StepOp::kAllGather, "S(0),S(1)", "R,S(1)")), 6 * 96);
   EXPECT_EQ(ties_.TotalBytes(LegOf(StepOp::kSlice, "R,R", "R,S(1)")), 0);
-  // Each has half of the 24 x 4 elements that it wants.
+  // Each rank holds half of the 24 x 4 elements that it needs.
   EXPECT_EQ(ties_.TotalBytes(LegOf(StepOp::kAllToAll, "S(0),S(1)", "S(1)[1],S(1)[0]")), 6 * 48);
-  // Of the thirds of the rows, two ranks have the one that they want, two half of it, two nothing.
+  // Each rank needs a third of the rows. Two ranks hold it, two hold half of it, two none of it.
   EXPECT_EQ(ties_.TotalBytes(LegOf(StepOp::kExchange, "S(0),R", "R,S(0)")), 2 * (4 + 8) * 24);
 }
 
@@ -50,8 +50,7 @@ TEST_F(TiesTest, FewerBytesThenFewerStepsThenTheText) {
                                  LegOf(StepOp::kAllGather, "R,S(1)", "R,R")};
   const std::vector<Leg> by_b = {LegOf(StepOp::kAllGather, "S(0),S(1)", "S(0),R"),
                                  LegOf(StepOp::kAllGather, "S(0),R", "R,R")};
-  // In every one all ranks come to have the whole, and send 5/6 of it; those in two steps, 1/6 and
-  // 2/3, or 1/3 and 1/2.
+  // In each path every rank sends 5/6 of the tensor; in two steps 1/6 and 2/3, or 1/3 and 1/2.
   EXPECT_EQ(ties_.TotalBytes(both), ties_.TotalBytes(by_a[0]) + ties_.TotalBytes(by_a[1]));
   EXPECT_TRUE(ties_.IsBefore({both}, by_a));
   EXPECT_FALSE(ties_.IsBefore(by_a, {both}));

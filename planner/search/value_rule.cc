@@ -15,7 +15,7 @@ namespace meshift {
 
 ValueRule::ValueRule(const Problem& problem, std::optional<int64_t> max_value)
     : problem_(problem), max_value_(max_value) {
-  // Pieces of what all ranks divide are alike.
+  // If the number of ranks divides the extent, all pieces are equal.
   const int64_t ranks = problem.mesh().NumRanks();
   for (const int k : problem.candidate_dims()) {
     may_have_many_pieces_ |= ranks > kMaxUnlikePieces && problem.extent(k) % ranks != 0;
@@ -47,9 +47,9 @@ ValueRule::Pieces ValueRule::TooManyPieces(const State& state) const {
 std::string ValueRule::WhyNot(const State& state) const {
   const int64_t items = problem_.MaxItems(state);
   if (MayHold(state, items)) return "";
-  if (!problem_.IsAligned(state)) return "a value on the way is cut inside a byte";
+  if (!problem_.IsAligned(state)) return "an intermediate value is cut inside a byte";
   const std::string value =
-      fmt::format("{} on the way, in {},", problem_.ToSharding(state).PlacementsText(),
+      fmt::format("the intermediate value {} in {}", problem_.ToSharding(state).PlacementsText(),
                   Name(problem_.dtype(state.stage())));
   const std::string bytes = ExactBytesText(problem_.MaxBytes(state));
   if (problem_.MaxBytes(state) > max_bytes_) {
@@ -61,18 +61,17 @@ std::string ValueRule::WhyNot(const State& state) const {
                          ExactBytesText(max_bytes_));
     }
     if (max_bytes_ == kSmallValue) {
-      return fmt::format("{} takes {}, more than {} and than source and target", value, bytes,
+      return fmt::format("{} takes {}, more than {}, source and target", value, bytes,
                          ExactBytesText(max_bytes_));
     }
     return fmt::format(
-        "{} takes {}, more than a quarter beyond the {} ({})", value, bytes,
+        "{} takes {}, more than 1.25 times the {} ({})", value, bytes,
         larger > of_ends ? "source in the dtype of reductions" : "larger of source and target",
         ExactBytesText(larger));
   }
   const Pieces pieces = TooManyPieces(state);
-  return fmt::format(
-      "{} ({}) cuts tensor dim {} into {} pieces, which are not alike and more than {}", value,
-      bytes, pieces.tensor_dim, pieces.count, kMaxUnlikePieces);
+  return fmt::format("{} ({}) cuts tensor dim {} into {} pieces of unequal size; the limit is {}",
+                     value, bytes, pieces.tensor_dim, pieces.count, kMaxUnlikePieces);
 }
 
 }  // namespace meshift

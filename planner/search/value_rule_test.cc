@@ -33,11 +33,11 @@ TEST(ValueRuleTest, AQuarterMoreThanTheEndsAndFourMebibytes) {
   const Problem large = MakeProblem("a=2,b=2", "f32[4096,4096]", "S(0),S(0)", "S(1),S(1)");
   EXPECT_FALSE(ValueRule(large, std::nullopt).MayHold(whole));
   EXPECT_EQ(ValueRule(large, std::nullopt).WhyNot(whole),
-            "R,R on the way, in f32, takes 64 MiB, more than a quarter beyond the larger of source "
-            "and target (16 MiB)");
+            "the intermediate value R,R in f32 takes 64 MiB, more than 1.25 times the larger of "
+            "source and target (16 MiB)");
   const Problem middle = MakeProblem("a=2,b=2", "f32[1024,2048]", "S(0),S(0)", "S(1),S(1)");
   EXPECT_EQ(ValueRule(middle, std::nullopt).WhyNot(whole),
-            "R,R on the way, in f32, takes 8 MiB, more than 4 MiB and than source and target");
+            "the intermediate value R,R in f32 takes 8 MiB, more than 4 MiB, source and target");
 }
 
 TEST(ValueRuleTest, ANumberIsAskedFor) {
@@ -46,8 +46,8 @@ TEST(ValueRuleTest, ANumberIsAskedFor) {
   EXPECT_TRUE(ValueRule(problem, INT64_MAX).MayHold(whole));
   EXPECT_TRUE(ValueRule(problem, 64 << 20).MayHold(whole));
   EXPECT_EQ(ValueRule(problem, (64 << 20) - 1).WhyNot(whole),
-            "R,R on the way, in f32, takes 64 MiB, more than max_value (67108863 B)");
-  // Source and target are what was asked for.
+            "the intermediate value R,R in f32 takes 64 MiB, more than max_value (67108863 B)");
+  // The limit does not apply to source and target.
   EXPECT_TRUE(ValueRule(problem, 0).MayHold(problem.source()));
   EXPECT_TRUE(ValueRule(problem, 0).MayHold(problem.target()));
 }
@@ -59,7 +59,7 @@ TEST(ValueRuleTest, UnlikePiecesAreNoMoreThanAClosedFormNeeds) {
   state.SetShard(0, 0, 0);
   state.SetShard(1, 0, 1);
   EXPECT_FALSE(rule.MayHold(state));
-  EXPECT_NE(rule.WhyNot(state).find("into 8192 pieces, which are not alike and more than 4096"),
+  EXPECT_NE(rule.WhyNot(state).find("into 8192 pieces of unequal size; the limit is 4096"),
             std::string::npos)
       << rule.WhyNot(state);
   const Problem even = MakeProblem("a=128,b=64", "f32[8192,64]", "S(0),R", "R,S(1)");
@@ -73,7 +73,7 @@ TEST(ValueRuleTest, NoCutIsInsideAByte) {
   state.SetShard(0, 1, 0);
   state.SetShard(1, 1, 1);
   EXPECT_FALSE(rule.MayHold(state));
-  EXPECT_EQ(rule.WhyNot(state), "a value on the way is cut inside a byte");
+  EXPECT_EQ(rule.WhyNot(state), "an intermediate value is cut inside a byte");
 }
 
 }  // namespace

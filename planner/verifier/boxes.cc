@@ -9,7 +9,7 @@
 namespace meshift::verifier_internal {
 namespace {
 
-// `dims` without those of `others`.
+// The dims of `dims` that are not in `others`.
 Cuts Without(absl::Span<const int> dims, absl::Span<const int> others) {
   Cuts rest;
   for (const int d : dims) {
@@ -40,7 +40,7 @@ std::string Where(const World& world, absl::Span<const int> dims, const Walk& wa
   return text;
 }
 
-// The elements of the largest box along the tensor dims whose cuts do not change.
+// The elements of the largest box, over the tensor dims whose cuts do not change.
 Wide LargestUnchanged(const World& world, const State& state, const Change& change) {
   Wide elements = 1;
   size_t next = 0;
@@ -54,8 +54,8 @@ Wide LargestUnchanged(const World& world, const State& state, const Change& chan
   return elements;
 }
 
-// Calls `visit(parents)` with each choice of one parent size per changed tensor dim. Their prefixes
-// are cut by different mesh dims, so each choice is some group's.
+// Calls `visit(parents)` for each combination of one parent size per changed tensor dim. Different
+// mesh dims make the parents of different tensor dims, so some group has each combination.
 void ForEachParent(const Change& change,
                    const std::function<void(absl::Span<const size_t>)>& visit) {
   for (const CutChange& cut : change.cuts) {
@@ -70,8 +70,8 @@ void ForEachParent(const Change& change,
   }
 }
 
-// The pieces of one parent before and after, and how many indices of its piece before a member
-// holds for the receivers of a message of its own: by the coordinates of `holder_dims`.
+// The pieces of one parent before and after. held_for, by the coordinates of `holder_dims`: the
+// number of indices of a member's piece before that its receivers need, counting each receiver.
 struct Tables {
   std::vector<Interval> before;
   std::vector<Interval> after;
@@ -91,8 +91,8 @@ std::vector<std::vector<Tables>> MakeTables(const World& world, const Change& ch
   return tables;
 }
 
-// Per holder, the sum over all receivers of what they want of its piece before. Receivers have the
-// holder's coordinates on `fixed`, which are some of the cuts after.
+// Sets held_for of every holder. Its receivers have the holder's coordinates on the mesh dims
+// `fixed`, which are some of the cuts after.
 void FillHeldFor(const World& world, const CutChange& cut, absl::Span<const int> fixed,
                  Tables* tables) {
   const Cuts free = Without(cut.after, fixed);
@@ -107,7 +107,7 @@ void FillHeldFor(const World& world, const CutChange& cut, absl::Span<const int>
   } while (outer.Next());
 }
 
-// Where the pieces of a parent that are not empty begin and end.
+// The bounds of the non-empty pieces of a parent, ascending.
 std::vector<int64_t> Ends(const std::vector<Interval>& pieces) {
   std::vector<int64_t> ends;
   for (const Interval& piece : pieces) {
@@ -120,11 +120,11 @@ std::vector<int64_t> Ends(const std::vector<Interval>& pieces) {
   return ends;
 }
 
-// Messages are common parts of pieces before and after. One that is all of its box along the later
-// tensor dims, and has one index along the earlier ones, is a run.
+// A message is the common part of a piece before and a piece after. It is contiguous in its box if
+// it covers the box along the later tensor dims and has one index along the earlier ones.
 void FindRuns(const World& world, const State& before, const Change& change,
               const std::vector<std::vector<Tables>>& tables, Traffic* traffic) {
-  bool one_index = true;  // along the tensor dims so far
+  bool one_index = true;  // each message has one index along the tensor dims before t
   size_t next = 0;
   for (size_t t = 0; t < before.cuts.size(); ++t) {
     if (next == change.cuts.size() || change.cuts[next].tensor_dim != static_cast<int>(t)) {
@@ -273,7 +273,8 @@ std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
 Traffic TrafficOfExchange(const World& world, const State& before, const State& after,
                           const Change& change) {
   const size_t n = change.cuts.size();
-  // Receivers of one holder differ from it where the group is cut before the step: there alone.
+  // The receivers of one holder differ from it in the mesh dims that are cut before and replicated
+  // after.
   Wide copies = 1;
   for (const int d : change.moving) {
     if (before.dims[d].IsCut() && after.dims[d].IsReplicated()) copies *= world.sizes[d];
@@ -358,7 +359,7 @@ Traffic TrafficOfPermute(const World& world, const State& before, const Change& 
   const std::vector<std::vector<Tables>> tables = MakeTables(world, change);
   std::vector<absl::Span<const int>> channels;
   for (const CutChange& cut : change.cuts) channels.push_back(cut.after);
-  absl::InlinedVector<size_t, 4> from(sources.size());  // positions in `moving`
+  absl::InlinedVector<size_t, 4> from(sources.size());  // indices in `moving`
   for (size_t i = 0; i < sources.size(); ++i) {
     from[i] =
         std::find(change.moving.begin(), change.moving.end(), sources[i]) - change.moving.begin();

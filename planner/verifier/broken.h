@@ -1,4 +1,4 @@
-// A rule that a step breaks, and how rules are stated. Internal to the verifier.
+// A rule that a step breaks, and comparisons that state it. Internal to the verifier.
 //
 //   return Break("data", "mesh dim {} is {} before the step", name, state);
 //   if (auto broken = ExpectNumber("group", "group_size", step.group_size, size)) return broken;
@@ -26,7 +26,7 @@ Broken Break(std::string_view rule, fmt::format_string<Args...> format, Args&&..
   return {std::string(rule), fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// Of an enum that has a Name(); null where there is no value.
+// Compares two values of an enum that has a Name(); nullopt is stated as "null".
 template <typename T>
 std::optional<Broken> ExpectName(std::string_view rule, std::string_view field,
                                  const std::optional<T>& stated, const std::optional<T>& right) {

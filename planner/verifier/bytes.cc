@@ -10,14 +10,14 @@
 namespace meshift::verifier_internal {
 namespace {
 
-// The cuts that a reduce_scatter adds or an all_gather takes away.
+// The cuts that a reduce_scatter adds or an all_gather removes.
 const Cuts& ScatteredCuts(const StepView& view, const CutChange& cut) {
   return view.step.op == StepOp::kReduceScatter ? cut.after : cut.before;
 }
 
-// Whether the members' boxes on the scattered side are each one run of the parent's row-major
-// content, in the order of the cuts. The last changed tensor dim is cut, so those before it must
-// have one index.
+// Whether each member's box on the scattered side is contiguous in the parent's row-major content,
+// in the order of the cuts. The last changed tensor dim is cut, so the dims before it must have one
+// index.
 bool BoxesAreRuns(const StepView& view) {
   const State& scattered = view.step.op == StepOp::kReduceScatter ? view.after : view.before;
   for (int t = 0; t < view.change.cuts.back().tensor_dim; ++t) {
@@ -26,8 +26,8 @@ bool BoxesAreRuns(const StepView& view) {
   return true;
 }
 
-// Whether all groups' ranks ascend as their boxes do: by `order`, outermost first. Groups without
-// elements do not matter. O(ranks log runs).
+// Whether, in every group, the ranks ascend in the order of their boxes. `order`: the cuts,
+// outermost first. Groups without elements do not count. O(ranks log runs).
 bool ListedRanksAscend(const StepView& view, const Cuts& order) {
   const World& world = view.world;
   const State& gathered = view.step.op == StepOp::kReduceScatter ? view.before : view.after;
@@ -78,7 +78,7 @@ bool IsPacked(const StepView& view) {
   return false;
 }
 
-// What the members of a group have together, but for the smallest box, in the worst group.
+// The bytes that a group's members hold together, without the smallest box, in the worst group.
 Wide BytesButSmallest(const StepView& view) {
   const World& world = view.world;
   const bool scatters = view.step.op == StepOp::kReduceScatter;
@@ -111,11 +111,12 @@ Wide BytesButSmallest(const StepView& view) {
   return BytesOfElements(view.before.dtype, most * unchanged);
 }
 
-// In two stages. Of a member that owns `own` elements of the result, whose column, the members of
-// its place in all blocks, owns `column` of `whole`: what it sends inside its block and across.
+// Bytes sent in a reduction in two stages: scatter inside a block, then across blocks. A column is
+// the set of members with the same index in their blocks. A member owns `own` elements of the
+// result, and its column `column` elements of `whole`.
 struct StageBytes {
   Wide item;
-  Wide wide_item;  // of what comes of a block
+  Wide wide_item;  // bytes of an element of a block's sum
   Wide blocks;
   Wide block;
   Wide AllReduce(Wide whole, Wide column, Wide own) const {
@@ -123,7 +124,7 @@ struct StageBytes {
     const Wide gathered = own * (blocks - 1) + column * (block - 1);
     return scattered + gathered * item;
   }
-  // All own as much as the largest.
+  // Every member owns as many elements as the largest part.
   Wide ReduceScatter(Wide own) const {
     return own * blocks * (block - 1) * item + own * (blocks - 1) * wide_item;
   }
@@ -148,7 +149,7 @@ void CountStaged(const StepView& view, StepBytes* bytes) {
   const auto owned = [&](Wide from, Wide count) {
     return std::max<Wide>(0, std::min(whole, from + count) - from);
   };
-  // The first column is the longest; its first member owns most of it, its last one least.
+  // The first column is the longest. Its first member owns the most of it, its last one the least.
   const Wide column = owned(0, stages.blocks * slice);
   bytes->sent =
       std::max(stages.AllReduce(whole, column, owned(0, slice)),
@@ -156,9 +157,9 @@ void CountStaged(const StepView& view, StepBytes* bytes) {
   bytes->to_receive = n * slice * kept;
 }
 
-// In order: every member gets its part of all contributions, and an all_reduce spreads the results.
-// The member with the largest part sends most of an all_reduce, the one with the smallest most of a
-// reduce_scatter.
+// In order: every member gets its part of all contributions; an all_reduce then spreads the
+// results. The member with the largest part sends the most in an all_reduce, the one with the
+// smallest part in a reduce_scatter.
 void CountOrdered(const StepView& view, StepBytes* bytes) {
   if (view.step.reduce_stages) return CountStaged(view, bytes);
   const Wide n = view.world.GroupSize(view.step.mesh_dims);

@@ -1,8 +1,8 @@
-// The bytes of a step and its workspace, counted as docs/plan_format.md says. Internal to the
+// The bytes of a step and its workspace, by the rules of docs/plan_format.md. Internal to the
 // verifier.
 //
 //   StepBytes bytes = BytesOf(view);
-//   bytes.sent;                                   // of the worst rank
+//   bytes.sent;                                   // by the worst rank
 //   WorkspaceOf(bytes, /*first=*/true, last, /*scratch=*/0);
 #ifndef MESHIFT_PLANNER_VERIFIER_BYTES_H_
 #define MESHIFT_PLANNER_VERIFIER_BYTES_H_
@@ -12,23 +12,24 @@
 
 namespace meshift::verifier_internal {
 
+// Bytes of the worst rank.
 struct StepBytes {
   Wide in = 0;
   Wide out = 0;
   Wide sent = 0;
-  Wide to_send = 0;     // the piece of workspace to send from
-  Wide to_receive = 0;  // and the one to receive into
+  Wide to_send = 0;     // the piece of workspace that messages are sent from
+  Wide to_receive = 0;  // the piece that they are received into
 };
 
-// The pieces of the workspace begin at multiples of 16 bytes.
+// Rounds up to a multiple of 16: pieces of the workspace are aligned so.
 Wide RoundUp16(Wide bytes);
 
 // REQUIRES: CheckFields and CheckData found nothing.
 StepBytes BytesOf(const StepView& view);
 
-// What the step needs of the workspace; the first step reads the source, the last writes the
-// target. Pieces of the other steps lie in `scratch` bytes of a consumed source, if they fit one
-// behind the other.
+// The bytes of workspace that the step needs. The first step reads the source, the last writes the
+// target. Pieces of the other steps that fit, in sequence, into the `scratch` bytes of a consumed
+// source take none.
 Wide WorkspaceOf(const StepBytes& bytes, bool first, bool last, Wide scratch);
 
 }  // namespace meshift::verifier_internal

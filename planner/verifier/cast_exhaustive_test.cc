@@ -1,6 +1,6 @@
-// All short plans of casts, reductions and masks on a mesh of 2 x 2: the verifier accepts only
-// those that give what the definition says, bit for bit, when they are run as docs/plan_format.md
-// says, one value after the other.
+// All short plans of casts, reductions and masks on a mesh of 2 x 2. The test runs each plan as
+// docs/plan_format.md says; the verifier may accept only plans whose result is, bit for bit, that
+// of the definition.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -34,19 +34,19 @@ using testkit::NumberOpsOf;
 
 constexpr int64_t kElements = 64;
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kI16, DType::kI8};
-constexpr const char* kDims[] = {"a", "b", "a,b"};  // by bits: a 1, b 2
+constexpr const char* kDims[] = {"a", "b", "a,b"};  // by bit mask - 1; bit 0 is a, bit 1 is b
 
-// What all ranks hold, by position 2 * a + b.
+// The values of all ranks, by position 2 * a + b.
 struct Values {
   DType dtype;
   std::vector<Number> ranks[4];
 };
 
-// A step, and what it leaves.
+// A step of a plan.
 struct Move {
   StepOp op;
-  int dims;     // bits
-  DType dtype;  // after a cast
+  int dims;     // bit mask of mesh dims
+  DType dtype;  // after the step
 };
 
 // The identity of sum and max.
@@ -114,7 +114,7 @@ class Worlds {
     return ((partial & 1) != 0 ? p : "R") + "," + ((partial & 2) != 0 ? p : "R");
   }
 
-  // `partial`: the mesh dims that are, by bits.
+  // `partial`: bit mask of the mesh dims that are partial.
   void Extend(int depth, DType dtype, int partial) {
     if (!moves_.empty()) Try(dtype, partial);
     if (depth == 0) return;
@@ -132,7 +132,7 @@ class Worlds {
     }
   }
 
-  // The plan of the moves with all figures counted here.
+  // The plan of the moves, with its bytes computed here.
   PlanFields MakePlan(DType to, int partial_after) const {
     Case c = {"a=2,b=2",   fmt::format("{}[{}]", Name(from_), kElements),
               placements_, PlacementsText(partial_after),
@@ -164,7 +164,7 @@ class Worlds {
     return plan;
   }
 
-  // Whether running the moves gives the target.
+  // Whether the result of the moves is the target of the definition.
   bool RunsRight(const testkit::Oracle& oracle) const {
     for (const uint64_t seed : {1, 2}) {
       const testkit::Fill fill{.seed = seed};
@@ -191,7 +191,7 @@ class Worlds {
   }
 
   void Try(DType to, int partial) {
-    // Bits that are not cast may be those of any NaN, which a Number does not keep.
+    // Values that are never cast may be NaNs with payload bits, which Number does not keep.
     const bool casts = std::any_of(moves_.begin(), moves_.end(),
                                    [](const Move& move) { return move.op == StepOp::kCast; });
     if (!casts && placements_ == "R,R") return;
@@ -248,7 +248,7 @@ TEST(VerifierCastExhaustiveTest, AcceptedPlansRunRight) {
   fmt::print("\n");
   EXPECT_GT(accepted, 0);
   EXPECT_GT(wrong, 0);
-  // All is as the format says but the casts.
+  // Only the casts of these plans can be wrong.
   for (const auto& [rule, count] : rules) EXPECT_EQ(rule, "cast") << count;
 }
 

@@ -44,7 +44,7 @@ class CastRules {
   }
 
  private:
-  // All reductions are in the one dtype that the plan's inputs ask for.
+  // All reductions are in the reduce dtype of the plan's inputs.
   Result CheckReduceDType() const {
     const DType right = plan_.inputs.options.reduce_dtype.value_or(
         DefaultReduceDType(plan_.from.dtype(), plan_.to.dtype()));
@@ -56,8 +56,9 @@ class CastRules {
     return std::nullopt;
   }
 
-  // Source and target say what is reduced in the reduce dtype: what is P in the source alone. A
-  // plan that reduces masked values, or what stays P, would round where another does not.
+  // By the definition, the mesh dims that are P in the source only are reduced, in the reduce
+  // dtype. A plan with casts that reduces masked values, or a P that the target has too, would
+  // round differently.
   Result CheckReduced() const {
     if (casts_.empty()) return std::nullopt;
     const bool one_mesh = plan_.from_mesh == plan_.to_mesh;
@@ -75,10 +76,10 @@ class CastRules {
       }
     }
     if (any) return std::nullopt;
-    return Fault(reductions_.front(), "cast", "it reduces, and nothing that the source has as P");
+    return Fault(reductions_.front(), "cast", "it reduces no mesh dim that is P in the source");
   }
 
-  // Before the first reduction, behind the last, or in all where there is none.
+  // Casts are before the first reduction or after the last; anywhere if there are 0 reductions.
   Result CheckChains() const {
     if (reductions_.empty()) return CheckChain(0, views_.size());
     for (const size_t c : casts_) {
@@ -90,7 +91,8 @@ class CastRules {
     return CheckChain(reductions_.back(), views_.size());
   }
 
-  // The casts among steps begin .. end - 1: nothing is rounded twice, nor for nothing.
+  // Checks the casts among steps begin .. end - 1: each rounds at most once, and they do not lead
+  // back.
   Result CheckChain(size_t begin, size_t end) const {
     std::vector<size_t> chain;
     for (const size_t c : casts_) {
@@ -110,7 +112,7 @@ class CastRules {
         return Fault(c, "cast", "{} to {} rounds, and step {} casts once more", Name(before.dtype),
                      Name(after.dtype), chain.back());
       }
-      // An integer keeps its low bits, a float saturates.
+      // An integer cast keeps the low bits; a cast from a float saturates.
       if (c != chain.back() && IsInteger(first) && IsInteger(last) && !IsInteger(after.dtype)) {
         return Fault(c, "cast", "{} becomes {} by way of {}, and would saturate", Name(first),
                      Name(last), Name(after.dtype));
@@ -119,7 +121,7 @@ class CastRules {
     return std::nullopt;
   }
 
-  // What is partial under a cast is reduced later, or stays so and loses nothing.
+  // A partial value that is cast must be reduced later, or be cast exactly.
   Result CheckPartials(size_t c) const {
     const StepView& cast = views_[c];
     for (int d = 0; d < static_cast<int>(cast.before.dims.size()); ++d) {
@@ -131,7 +133,7 @@ class CastRules {
     return std::nullopt;
   }
 
-  // A mask's identity is one of the dtype that the mask has.
+  // A mask fills with the identity of its dtype, so a later cast needs a reduction in between.
   Result CheckMasks(size_t c) const {
     for (size_t m = 0; m < c; ++m) {
       if (views_[m].step.op != StepOp::kMask) continue;
@@ -144,8 +146,7 @@ class CastRules {
     return std::nullopt;
   }
 
-  // Whether any of the steps begin .. end - 1 reduces over mesh dim d of the mesh that `view` is
-  // on.
+  // Whether one of the steps begin .. end - 1 reduces over mesh dim d of the mesh of `view`.
   bool IsReduced(const StepView& view, int d, size_t begin, size_t end) const {
     return std::any_of(reductions_.begin(), reductions_.end(), [&](size_t r) {
       return begin <= r && r < end && views_[r].mesh_before() == view.step.mesh &&

@@ -1,4 +1,4 @@
-// What docs/plan_format.md says about the casts of a plan ("Casts"). Internal to the verifier.
+// Checks the casts of a plan: docs/plan_format.md, "Casts". Internal to the verifier.
 //
 //   std::optional<PlanFault> fault = CheckCasts(plan, views);
 #ifndef MESHIFT_PLANNER_VERIFIER_CASTS_H_
@@ -13,9 +13,9 @@
 
 namespace meshift::verifier_internal {
 
-// Whether every element is rounded as the definition says: reduced in the reduce dtype, cast once
-// before and once after. REQUIRES: each of the steps leaves what it says (CheckFields), and the
-// last one the target.
+// Whether every element is rounded as the definition says: reduced in the reduce dtype, and cast at
+// most once before and once after. REQUIRES: CheckFields found nothing in any step, and the last
+// step leaves the target.
 std::optional<PlanFault> CheckCasts(const PlanFields& plan, const std::vector<StepView>& views);
 
 }  // namespace meshift::verifier_internal

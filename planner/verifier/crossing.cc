@@ -33,13 +33,13 @@ int64_t RanksInEither(const DeviceMesh& a, const DeviceMesh& b) {
   return ranks;
 }
 
-// One tensor dim: the intervals that boxes have there, before and after, by the coordinates of the
-// mesh dims that cut it.
+// One tensor dim: the intervals of the boxes before and after, by the coordinates of the mesh dims
+// that cut it.
 struct Axis {
   std::vector<Interval> before;
   std::vector<Interval> after;
-  // The intervals before that are not empty, ascending; and which of them, [first, second), have an
-  // index in common with each interval after.
+  // `filled`: the non-empty intervals before, ascending. `meets`: for each interval after, the
+  // range [first, second) of `filled` that has an index in common with it.
   std::vector<size_t> filled;
   std::vector<std::pair<size_t, size_t>> meets;
 };
@@ -68,10 +68,11 @@ Axis AxisOf(const StepView& view, size_t t) {
   return axis;
 }
 
-// Every pair of a piece and a box after that meet is a message, or kept, of some rank: each mesh
-// dim cuts one tensor dim. So whether all of them are runs shows tensor dim by tensor dim.
+// Each mesh dim cuts at most one tensor dim, so every overlap of a piece and a box after is a
+// message or a kept part of some rank. Hence each tensor dim shows by itself whether all of them
+// are contiguous.
 void FindRuns(absl::Span<const Axis> axes, Traffic* traffic) {
-  bool one_index = true;  // along the tensor dims so far
+  bool one_index = true;  // each part has one index along the earlier tensor dims
   for (const Axis& axis : axes) {
     int64_t longest = 0;
     for (size_t j = 0; j < axis.after.size(); ++j) {
@@ -87,13 +88,13 @@ void FindRuns(absl::Span<const Axis> axes, Traffic* traffic) {
   }
 }
 
-// Which rank sends each message. A rank holds one piece at most, so what has been given to the
-// holders of one piece has nothing to do with those of another.
+// Chooses the sender of each message. A rank holds at most one piece, so the loads of the holders
+// of one piece do not depend on other pieces.
 class Holders {
  public:
-  static constexpr int64_t kNone = -1;  // the key of what is empty
+  static constexpr int64_t kNone = -1;  // the key of an empty piece
 
-  // `key_at`: of the piece that the rank at each position holds.
+  // `key_at`: by position in `mesh`, the key of the piece that the rank holds.
   Holders(const DeviceMesh& mesh, absl::Span<const int64_t> key_at, const Topology& topology)
       : topology_(topology) {
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
@@ -103,7 +104,8 @@ class Holders {
     given_.resize(holders_.size());
     std::vector<Entry> entries(holders_.size());
     for (size_t h = 0; h < entries.size(); ++h) entries[h] = {0, h};
-    // What shares a domain is a range: it is sorted by piece, then rank.
+    // The holders of a piece that share a domain are consecutive, since holders_ is sorted by
+    // piece, rank.
     by_given_.assign(topology.NumLevels(), entries);
   }
 
@@ -139,15 +141,15 @@ class Holders {
     }
   };
   struct Entry {
-    Wide given;  // as it was when the entry was put in: what it is now, or less
+    Wide given;  // the load when the entry was pushed: at most the current load
     size_t holder;
     friend bool operator>(const Entry& a, const Entry& b) {
       return a.given != b.given ? a.given > b.given : a.holder > b.holder;
     }
   };
 
-  // The one of holders [first, last) that has been given least: the lowest rank of several. They
-  // are a heap, whose entries are brought up to date when they come to its top.
+  // The one of holders [first, last) with the smallest load; of equal ones the lowest rank. They
+  // are a heap with lazy updates: an entry is corrected when it reaches the top.
   size_t LeastGiven(int level, ptrdiff_t first, ptrdiff_t last) {
     const auto begin = by_given_[level].begin() + first;
     const auto end = by_given_[level].begin() + last;
@@ -162,12 +164,12 @@ class Holders {
 
   const Topology& topology_;
   std::vector<Holder> holders_;
-  std::vector<Wide> given_;                   // bytes to send, by holder
-  std::vector<std::vector<Entry>> by_given_;  // per level
+  std::vector<Wide> given_;                   // the load, bytes to send, by holder
+  std::vector<std::vector<Entry>> by_given_;  // by level: heaps over ranges of holders
   Wide most_given_ = 0;
 };
 
-// Goes through all messages of a crossing.
+// Iterates over all messages of a crossing.
 class Messages {
  public:
   Messages(const StepView& view, const Topology& topology)
@@ -177,16 +179,16 @@ class Messages {
     holders_.emplace(view.from_world->mesh, key_at_, topology);
   }
 
-  // How many pairs there are of a receiver and a piece that it wants some of. O(receivers).
+  // The number of pairs of a receiver and a piece that it needs a part of. O(receivers).
   Wide CountPairs() const;
   void Run(CrossingTraffic* traffic);
 
-  // The first message: from, to and how many elements. REQUIRES: there is one.
+  // The first message: sender, receiver and elements. REQUIRES: there is one.
   std::tuple<int64_t, int64_t, int64_t> first() const { return first_; }
 
  private:
-  // Of each rank of mesh 0. Pieces are numbered by the contribution, then by their coordinates
-  // along the tensor dims.
+  // Sets key_at_: the piece of each rank of mesh 0. Pieces are numbered by the contribution, then
+  // by their coordinates along the tensor dims.
   void FindKeys() {
     const World& from = *view_.from_world;
     std::vector<absl::Span<const int>> channels(view_.before.cuts.begin(), view_.before.cuts.end());
@@ -205,20 +207,20 @@ class Messages {
     } while (walk.Next());
   }
 
-  // Goes through the ranks of mesh 1 by position; the channels are the tensor dims.
+  // Iterates over the ranks of mesh 1 by position; the channels are the tensor dims.
   Walk Receivers() const {
     const std::vector<absl::Span<const int>> channels(view_.after.cuts.begin(),
                                                       view_.after.cuts.end());
     return {view_.world, AllDims(view_.world), channels};
   }
 
-  // What the receiver gets of one contribution, in bytes; its box lies at `place` on the axes.
-  // `own_key`: of the piece that it holds itself.
+  // The bytes that the receiver gets of one contribution. `place`: the indices of its box on the
+  // axes. `own_key`: the piece that it holds itself.
   Wide Receive(int64_t receiver, absl::Span<const size_t> place, int64_t contribution,
                int64_t own_key, CrossingTraffic* traffic);
 
-  // The number of a piece: `base` is 0, or that of what is known of it so far, and `place` its
-  // place on the axis that is next.
+  // Extends the number `base` of a piece on the axes so far by its index on the next axis; `base`
+  // is the contribution at first.
   static int64_t KeyOf(int64_t base, size_t place, const Axis& axis) {
     return base * static_cast<int64_t>(axis.before.size()) + static_cast<int64_t>(place);
   }
@@ -248,7 +250,7 @@ Wide Messages::CountPairs() const {
 Wide Messages::Receive(int64_t receiver, absl::Span<const size_t> place, int64_t contribution,
                        int64_t own_key, CrossingTraffic* traffic) {
   const size_t rank = axes_.size();
-  absl::InlinedVector<size_t, 5> at(rank);  // into axes_[t].filled
+  absl::InlinedVector<size_t, 5> at(rank);  // indices into axes_[t].filled
   bool some = true;
   for (size_t t = 0; t < rank; ++t) {
     at[t] = axes_[t].meets[place[t]].first;
@@ -284,7 +286,7 @@ void Messages::Run(CrossingTraffic* traffic) {
   const DeviceMesh& from = view_.from_world->mesh;
   const DeviceMesh& to = view_.world.mesh;
   const size_t rank = axes_.size();
-  // The places of the receivers' boxes along the tensor dims, `rank` for each.
+  // The indices of the receivers' boxes on the axes, `rank` for each receiver.
   std::vector<size_t> places;
   places.reserve(rank * to.NumRanks());
   Walk walk = Receivers();
@@ -311,8 +313,8 @@ void Messages::Run(CrossingTraffic* traffic) {
   FindRuns(axes_, &traffic->bytes);
 }
 
-// An exchange may add the contributions of what is P before it, in ascending order. That none is
-// lost where it does not is CheckCrossingData's to say.
+// An exchange may add the contributions of a partial value, in ascending order. If it does not,
+// CheckCrossingData checks that none is lost.
 Result CheckReductionFields(const StepView& view) {
   const Step& step = view.step;
   ReductionFields right;
@@ -321,7 +323,7 @@ Result CheckReductionFields(const StepView& view) {
   }
   const std::optional<ReduceOrder>& order = step.reduce_order;
   if (right.op && order != ReduceOrder::kAscending) {
-    return Break("reduce_order", "reduce_order is {}; on the way to another mesh it is ascending",
+    return Break("reduce_order", "reduce_order is {}; a step to another mesh needs ascending",
                  order ? Name(*order) : "null");
   }
   if (!right.op && order) {
@@ -361,7 +363,7 @@ Result CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before)
                  Name(step.after.dtype()));
   }
   if (!step.mesh_dims.empty()) {
-    return Break("mesh_dims", "{} to another mesh names no mesh dim, this one {}", Name(step.op),
+    return Break("mesh_dims", "{} to another mesh has no mesh dims; this one has {}", Name(step.op),
                  step.mesh_dims.size());
   }
   return std::nullopt;
@@ -409,8 +411,7 @@ Result CheckCrossingData(const StepView& view, const Topology& topology, Crossin
   if (const Wide pairs = messages.CountPairs(); pairs > kMaxPairs) {
     return Break(
         "scale",
-        "{} pairs of a receiver and a piece of what it wants are beyond the {} that can be "
-        "followed",
+        "{} pairs of a receiver and a piece that it needs are too many to verify; the limit is {}",
         static_cast<int64_t>(std::min<Wide>(pairs, INT64_MAX)), kMaxPairs);
   }
   messages.Run(traffic);
@@ -418,10 +419,11 @@ Result CheckCrossingData(const StepView& view, const Topology& topology, Crossin
   if (sends == (view.step.op == StepOp::kExchange)) return std::nullopt;
   if (!sends) {
     return Break(
-        "op", "exchange sends nothing: every rank has its box after already, which is a relabel");
+        "op",
+        "the exchange sends nothing, since every rank holds its box already; it must be a relabel");
   }
   const auto [sender, receiver, elements] = messages.first();
-  return Break("data", "a relabel sends nothing; rank {} lacks {} element(s) that rank {} has",
+  return Break("data", "a relabel sends nothing; rank {} needs {} element(s) that rank {} has",
                receiver, elements, sender);
 }
 
@@ -432,7 +434,7 @@ StepBytes BytesOfCrossing(const StepView& view, const CrossingTraffic& traffic) 
   bytes.sent = traffic.bytes.sent;
   if (!traffic.bytes.sent_in_runs) bytes.to_send = traffic.bytes.sent;
   if (!traffic.bytes.received_in_runs) bytes.to_receive = traffic.bytes.received;
-  // Each contribution to what a rank is to have lies by itself.
+  // Each contribution to the rank's box has its own place.
   if (view.Reduces()) bytes.to_receive += RoundUp16(traffic.contributions * bytes.out);
   return bytes;
 }

@@ -1,6 +1,6 @@
-// The step that takes a value from one mesh to another, by docs/plan_format.md ("Crossing to
-// another mesh"), also where it adds contributions on the way. Internal to the verifier; who sends
-// what is worked out here once more on purpose.
+// Checks the step that sends a value from one mesh to another: docs/plan_format.md, "Crossing to
+// another mesh". Such a step may also add contributions. Internal to the verifier. The messages are
+// computed here a second time, independently of the planner (planner/plan/crossing.h).
 //
 //   StepView view = {world_after, step, before, after, {}, &world_before};
 //   std::optional<Broken> broken = CheckCrossingFields(view);
@@ -8,8 +8,8 @@
 //   if (!broken) broken = CheckCrossingData(view, topology, &traffic);
 //   BytesOfCrossing(view, traffic).sent;
 //
-// Costs are O((ranks + messages) * levels * log ranks): boxes are compared tensor dim by tensor
-// dim, as intervals.
+// O((ranks + messages) * levels * log ranks) time: boxes are compared tensor dim by tensor dim, as
+// intervals.
 #ifndef MESHIFT_PLANNER_VERIFIER_CROSSING_H_
 #define MESHIFT_PLANNER_VERIFIER_CROSSING_H_
 
@@ -26,28 +26,29 @@
 
 namespace meshift::verifier_internal {
 
-// The most pairs of a receiver and a piece of what it wants, of each contribution, so that a plan
-// cannot ask for any amount of time.
+// The most pairs of a receiver and a piece that it needs, over all contributions. It limits the
+// time that a plan can make the verifier use.
 inline constexpr int64_t kMaxPairs = int64_t{1} << 24;
 
-// Whether a step that stands where the value changes from mesh 0 to mesh 1 is one that does so, and
-// leaves the target's tensor on its mesh. What CheckOp is for others.
+// Whether a step that changes the value from mesh 0 to mesh 1 has an op that can, and leaves the
+// target's tensor on the target's mesh. Takes the place of CheckOp for this step.
 std::optional<Broken> CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before);
 
-// Every field but the costs.
+// Checks every field but the costs.
 std::optional<Broken> CheckCrossingFields(const StepView& view);
 
 struct CrossingTraffic {
   int64_t messages = 0;
-  int64_t contributions = 1;  // that every receiver gets of what it wants
+  int64_t contributions = 1;  // of each element, all of which every receiver gets
   Traffic bytes;
 };
 
-// Whether no contribution is lost, and the op is right: an exchange sends, a relabel does not.
+// Whether no contribution is lost, and the op is right: an exchange sends, a relabel does not. Sets
+// *traffic.
 std::optional<Broken> CheckCrossingData(const StepView& view, const Topology& topology,
                                         CrossingTraffic* traffic);
 
-// REQUIRES: CheckCrossingData found nothing; `traffic` is from there.
+// REQUIRES: CheckCrossingData found nothing, and has set `traffic`.
 StepBytes BytesOfCrossing(const StepView& view, const CrossingTraffic& traffic);
 
 }  // namespace meshift::verifier_internal

@@ -1,4 +1,5 @@
-// Plans over two meshes, written by hand: right ones, and what is wrong with others.
+// Plans over two meshes, written by hand: right ones, and wrong ones with the finding of the
+// verifier.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ void ExpectRight(const std::vector<Cross>& cases) {
 TEST(VerifierCrossingTest, OneExchange) {
   ExpectRight({
       {"a=2", "b=2@2-3", "f32[4]", "S(0)", "S(0)", {Exchange("S(0)", 8, 8, 8)}},
-      // Ranks 1 and 2 change places.
+      // Ranks 1 and 2 exchange their boxes.
       {"a=4",
        "b=2,c=2",
        "f32[8]",
@@ -33,19 +34,20 @@ TEST(VerifierCrossingTest, OneExchange) {
        "S(0)[1],S(0)[0]",
        {Exchange("S(0)[1],S(0)[0]", 8, 8, 8)}},
       {"a=3", "b=3@2,0,1", "f32[6]", "S(0)", "S(0)", {Exchange("S(0)", 8, 8, 8)}},
-      // Nested: ranks 2 and 3 send theirs to 0 and 1.
+      // The second mesh is part of the first: ranks 2 and 3 send to ranks 0 and 1.
       {"a=4", "b=2", "f32[8]", "S(0)", "R", {Exchange("R", 8, 32, 16)}},
-      // Around: rank 0 keeps 2 of its 4 and sends 2 to rank 1.
+      // The first mesh is part of the second: rank 0 keeps 2 of its 4 elements and sends 2 to rank
+      // 1.
       {"a=2", "b=4", "f32[8]", "S(0)", "S(0)", {Exchange("S(0)", 16, 8, 16)}},
-      // Overlapping by rank 1, which has all that it wants.
+      // The meshes share rank 1, which holds its box already.
       {"a=2", "b=2@1-2", "f32[4]", "R", "S(0)", {Exchange("S(0)", 16, 8, 8)}},
       // Fewer rows than ranks; a scalar; pairs of f4e2m1.
       {"a=4", "b=1@4", "f32[2]", "S(0)", "R", {Exchange("R", 4, 8, 4)}},
       {"a=2", "b=2@2-3", "f32[]", "R", "R", {Exchange("R", 4, 4, 4)}},
       {"a=2", "b=2@2-3", "f4e2m1[4,4]", "S(0)", "R", {Exchange("R", 4, 8, 8)}},
-      // Ragged on both sides: ranks 0 and 2 give rank 4 seven elements.
+      // Ragged on both sides: ranks 0 and 2 send seven elements to rank 4.
       {"a=3", "b=2@3-4", "f32[8]", "S(0){3,0,5}", "S(0){1,7}", {Exchange("S(0){1,7}", 20, 28, 20)}},
-      // Mesh dims of size 1 are nothing.
+      // Mesh dims of size 1 do not count.
       {"a=2,x=1", "b=1,c=2@2-3", "f32[4]", "S(0),P", "S(0),S(0)", {Exchange("S(0),S(0)", 8, 8, 8)}},
   });
 }
@@ -60,10 +62,10 @@ TEST(VerifierCrossingTest, RelabelsWhereNothingIsSent) {
        "S(0),S(0)",
        "S(0),S(0)",
        {{kRelabel, kOnto, "S(0),S(0)", 4, 4, 0}}},
-      // Of what it has, each rank wants some: the cuts are others.
+      // Each rank holds its box already, though the cuts differ.
       {"a=4", "b=4@3,1,0,2", "f32[8]", "R", "S(0)", {{kRelabel, kOnto, "S(0)", 32, 8, 0}}},
       {"a=6", "b=2@4,1", "f32[8]", "R", "R", {Relabel("R", 32)}},
-      // No element, or one rank.
+      // A tensor without elements, or meshes of one rank.
       {"a=2", "b=2@2-3", "f32[0]", "S(0)", "R", {Relabel("R", 0)}},
       {"a=1", "b=1", "f32[3]", "R", "R", {Relabel("R", 12)}},
       {"a=1@5", "b=1,c=1@5", "f32[3]", "S(0)", "R,S(0)", {Relabel("R,S(0)", 12)}},
@@ -74,15 +76,17 @@ TEST(VerifierCrossingTest, TheNearestOfTheLeastBusyHoldersSends) {
   ExpectRight({
       // Ranks 0 and 1 take turns.
       {"a=2", "b=4@2-5", "f32[4]", "R", "S(0)", {Exchange("S(0)", 16, 4, 8)}},
-      // Not by the number of messages: rank 0 sends 5, then rank 1 sends 1, 1 and 1.
+      // The load is in elements, not in messages: rank 0 sends 5, then rank 1 sends 1, 1 and 1.
       {"a=2", "b=4@2-5", "u8[8]", "R", "S(0){5,1,1,1}", {Exchange("S(0){5,1,1,1}", 8, 5, 5)}},
-      // In the order of the receivers' ranks, not of their places: 1, 1, 1 and 5 come so: ranks 0,
-      // 1, 0, and rank 1 with its 1 is less busy.
+      // Receivers come in the order of their ranks, not of their positions: they need 1, 1, 1 and 5
+      // elements. The senders are ranks 0, 1, 0, and then rank 1, whose load is 1.
       {"a=2", "b=4@5,4,3,2", "u8[8]", "R", "S(0){5,1,1,1}", {Exchange("S(0){5,1,1,1}", 8, 5, 6)}},
-      // Rank 0 is near to ranks 1 and 2, rank 4 is not.
+      // Without levels both senders are equally near; with nvlink=4, only rank 0 is near ranks 1
+      // and 2.
       {"a=2@0,4", "b=2@1-2", "f32[4]", "R", "R", {Exchange("R", 16, 16, 16)}},
       {"a=2@0,4", "b=2@1-2", "f32[4]", "R", "R", {Exchange("R", 16, 16, 32)}, 0, "nvlink=4"},
-      // Rank 5 has nobody near; of those of its rail, rank 0 is as busy as rank 2.
+      // Rank 5 has no holder in its nvlink domain; in its rail domain, ranks 0 and 2 have equal
+      // loads.
       {"a=3@0,2,8",
        "b=3@1,3,5",
        "f32[4]",
@@ -99,25 +103,26 @@ TEST(VerifierCrossingTest, TheNearestOfTheLeastBusyHoldersSends) {
        {Exchange("R", 16, 16, 48)},
        0,
        "nvlink=4,rail=8"},
-      // Nobody is near: all are.
+      // No holder is near, so all are equally far.
       {"a=2", "b=2@8-9", "f32[4]", "R", "R", {Exchange("R", 16, 16, 16)}, 0, "nvlink=4"},
-      // Each half has holders of its own.
+      // Each half has its own holders.
       {"a=2,b=2", "c=4@4-7", "f32[8]", "S(0),R", "R", {Exchange("R", 16, 32, 32)}},
       {"a=2,b=2", "c=4@4-7", "f32[8]", "R,S(0)", "R", {Exchange("R", 16, 32, 32)}},
-      // A receiver that holds a piece takes no part of it from others, and sends it as others do.
+      // A receiver that holds a piece keeps its part of it, and sends the piece like any other
+      // holder.
       {"a=2,b=2", "c=4@3-6", "f32[8]", "S(0),R", "R", {Exchange("R", 16, 32, 32)}},
   });
 }
 
 TEST(VerifierCrossingTest, PacksWhatIsNoRun) {
   ExpectRight({
-      // 3 and 2 rows to 2 and 1 columns: parts of rows are sent, whole rows received.
+      // From 3 and 2 rows to 2 and 1 columns: parts of rows are sent, whole rows are received.
       {"a=2", "b=2@2-3", "f32[5,3]", "S(0)", "S(1)", {Exchange("S(1)", 36, 40, 36)}, 48},
-      // Backwards: the other way round, rank 2 receives 36.
+      // The reverse: rank 2 receives 36 bytes.
       {"a=2", "b=2@2-3", "f32[5,3]", "S(1)", "S(0)", {Exchange("S(0)", 40, 36, 40)}, 48},
-      // One row each: runs on both sides.
+      // One row each: contiguous on both sides.
       {"a=2", "b=2@2-3", "f32[2,4]", "S(0)", "S(1)", {Exchange("S(1)", 16, 16, 16)}, 0},
-      // What rank 0 keeps counts as what is sent: a part of rows.
+      // The part that rank 0 keeps is not contiguous, so the step packs.
       {"a=1", "b=2@0-1", "f32[2,4]", "R", "S(1)", {Exchange("S(1)", 32, 16, 16)}, 16},
   });
 }
@@ -147,7 +152,7 @@ TEST(VerifierCrossingTest, StepsOnBothMeshes) {
        "S(0)",
        {{kSlice, "a", "S(0)", 16, 8, 0}, Relabel("S(0)", 8)},
        16},
-      // An average of integers, once; masked to another op there.
+      // One average of integers, then a mask to another op on the target's mesh.
       {"a=2,b=2",
        "c=2@4-5",
        "i32[4]",
@@ -157,7 +162,7 @@ TEST(VerifierCrossingTest, StepsOnBothMeshes) {
         Exchange("R", 16, 16, 16),
         {kMask, "c", "P(max)", 16, 16, 0}},
        32},
-      // Masked and reduced on the target's mesh: no more than there.
+      // A mask and a reduction on the target's mesh.
       {"a=2",
        "b=2@2-3",
        "i32[4]",
@@ -174,7 +179,7 @@ TEST(VerifierCrossingTest, StepsOnBothMeshes) {
                     32);
   cast.to_dtype = DType::kBF16;
   EXPECT_EQ(Judge(cast), "");
-  // Casts on both meshes: the last one alone rounds.
+  // Casts on both meshes; only the last one rounds.
   Case two = Cross("a=2", "b=2@2-3", "bf16[4]", "P", "R",
                    {Cast(DType::kF32, "P", 8, 16),
                     {kReduceScatter, "a", "S(0)", 16, 8, 8},
@@ -219,29 +224,30 @@ TEST(VerifierCrossingTest, WrongPlans) {
       {{"a=2", "b=2", "f32[4]", "R", "P(max)", {Relabel("P(max)", 16)}},
        "0 after: relabel to another mesh leaves R or a shard on mesh dim b, not P(max)"},
       {{"a=2", "b=2", "f32[4]", "S(0)", "S(0)", {Exchange("S(0)", 8, 8, 0)}},
-       "0 op: exchange sends nothing: every rank has its box after already, which is a relabel"},
+       "0 op: the exchange sends nothing, since every rank holds its box already; it must be a "
+       "relabel"},
       {{"a=2", "b=2@2-3", "f32[4]", "S(0)", "S(0)", {Relabel("S(0)", 8)}},
-       "0 data: a relabel sends nothing; rank 2 lacks 2 element(s) that rank 0 has"},
+       "0 data: a relabel sends nothing; rank 2 needs 2 element(s) that rank 0 has"},
       {{"a=3", "b=3@1,0,2", "f32[6]", "S(0)", "S(0)", {Relabel("S(0)", 8)}},
-       "0 data: a relabel sends nothing; rank 0 lacks 2 element(s) that rank 1 has"},
+       "0 data: a relabel sends nothing; rank 0 needs 2 element(s) that rank 1 has"},
       {{"a=2", "b=2@2-3", "f32[4]", "S(0)", "R", {{kAllGather, kOnto, "R", 8, 16, 8}}},
        "0 mesh: the step is on mesh 1, the value still on mesh 0; exchange or relabel take it "
        "there, all_gather does not"},
       {{"a=2", "b=2@2-3", "f32[4]", "S(0)", "S(0)", {Exchange("R", 8, 16, 16)}},
        "- target: the last step leaves R; the target is S(0)"},
-      // Half of the bytes, as if each rank sent to one.
+      // The bytes of one receiver per sender: half of the right number.
       {{"a=2,b=2", "c=4@4-7", "f32[8]", "S(0),R", "R", {Exchange("R", 16, 32, 16)}},
        "0 bytes: bytes_sent is 16; it should be 32"},
       {{"a=2@0,4", "b=2@1-2", "f32[4]", "R", "R", {Exchange("R", 16, 16, 16)}, 0, "nvlink=4"},
        "0 bytes: bytes_sent is 16; it should be 32"},
-      // The largest box is of the mesh that it is on.
+      // The largest box on the step's own mesh counts.
       {{"a=4", "b=2", "f32[8]", "S(0)", "R", {Exchange("R", 32, 32, 16)}},
        "0 bytes: bytes_in is 32; it should be 8"},
       {{"a=4", "b=2", "f32[8]", "S(0)", "R", {Exchange("R", 8, 8, 16)}},
        "0 bytes: bytes_out is 8; it should be 32"},
       {{"a=2", "b=2@2-3", "f32[5,3]", "S(0)", "S(1)", {Exchange("S(1)", 36, 40, 36)}, 0},
        "- total: total workspace_bytes is 0; it should be 48"},
-      // Replicas of the source's mesh reduce each for itself.
+      // Replicas on the source's mesh each form their own sum.
       {{"a=2,b=2",
         "c=2@4-5",
         "f32[4]",
@@ -270,10 +276,10 @@ TEST(VerifierCrossingTest, WrongPlans) {
          {kAllReduce, "b", "R", 16, 16, 16, StepSizes::kEven, ReduceOp::kAvg, 2}},
         32},
        "2 data: the sum of the copies of i32 on mesh dim b may wrap"},
-      // Beyond what can be followed.
+      // More pairs than the verifier's limit.
       {{"a=4096", "b=8192@4096-12287", "u8[4096]", "S(0)", "R", {Exchange("R", 1, 4096, 8192)}},
-       "0 scale: 33554432 pairs of a receiver and a piece of what it wants are beyond the 16777216 "
-       "that can be followed"},
+       "0 scale: 33554432 pairs of a receiver and a piece that it needs are too many to verify; "
+       "the limit is 16777216"},
   };
   for (const auto& c : cases) {
     const std::string verdict = Judge(c.plan);
@@ -281,7 +287,7 @@ TEST(VerifierCrossingTest, WrongPlans) {
   }
 }
 
-// Of one mesh, ranks in order are followed in any number.
+// On one mesh, ranks in order have no limit.
 TEST(VerifierCrossingTest, MeshesBeyondWhatCanBeFollowed) {
   for (const auto& [mesh, what] :
        {std::pair{"b=4194305", "mesh"}, {"b=4194305@2-4194306", "list"}}) {
@@ -290,13 +296,13 @@ TEST(VerifierCrossingTest, MeshesBeyondWhatCanBeFollowed) {
     plan.meshes[1] = DeviceMesh::Parse(mesh).value();
     plan.to = Sharding::Parse("u8[1]", plan.meshes[1], "R").value();
     EXPECT_EQ(Judge(plan), fmt::format("- scale: a {} of 4194305 ranks in a plan of two meshes is "
-                                       "beyond the 4194304 that can be followed",
+                                       "too large to verify; the limit is 4194304",
                                        what));
   }
 }
 
 TEST(VerifierCrossingTest, WrongPromisesAndCasts) {
-  // Rounded twice in order, or over dims of the target's mesh.
+  // A rounding reduction over dims of the target's mesh.
   PlanFields plan = MakeFields(Cross(
       "a=2", "b=2@2-3", "f32[4]", "S(0)", "R",
       {Exchange("S(0)", 8, 8, 8), {kMask, "b", "P", 8, 16, 0}, {kAllReduce, "b", "R", 16, 16, 16}},
@@ -306,7 +312,7 @@ TEST(VerifierCrossingTest, WrongPromisesAndCasts) {
   EXPECT_EQ(Judge(plan),
             "2 promise: it reduces over b of the target's mesh; source and target are reduced over "
             "");
-  // In order, over exactly the source's partial dims: as on one mesh.
+  // In order, over exactly the source's partial dims: right, as on one mesh.
   const Cross ordered = {
       "a=2,c=2", "b=2@4-5",
       "f32[4]",  "P,P",
@@ -327,7 +333,7 @@ TEST(VerifierCrossingTest, WrongPromisesAndCasts) {
     c.reduce_dtype = reduce;
     return Judge(c);
   };
-  // The chain is that of the whole plan, whatever the mesh.
+  // The casts of both meshes are one chain.
   EXPECT_EQ(casts({{kReduceScatter, "a", "S(0)", 16, 8, 8},
                    Cast(DType::kF16, "S(0)", 8, 4),
                    Exchange("S(0)", 4, 4, 4),
@@ -343,7 +349,7 @@ TEST(VerifierCrossingTest, WrongPromisesAndCasts) {
                    {kExchange, kOnto, "S(0)", 8, 4, 8, kExact, {}, 0, DType::kBF16}},
                   DType::kBF16, DType::kF32),
             "1 dtype: exchange leaves dtype f32, not bf16");
-  // What is masked on the target's mesh has its final dtype, though mesh dim 0 was reduced before.
+  // A mask on the target's mesh must have the final dtype, though mesh 0 had a reduction.
   Case mask = Cross("a=2", "b=2@2-3", "f32[4]", "P", "P",
                     {{kAllReduce, "a", "R", 16, 16, 16},
                      Exchange("R", 16, 16, 16),
@@ -362,8 +368,7 @@ TEST(VerifierCrossingTest, WrongPromisesAndCasts) {
   EXPECT_EQ(Judge(mask), "3 cast: step 2 has masked mesh dim b, which is not reduced since");
 }
 
-// From 2048 ranks to 256 that are others, in pieces of which each receiver wants many: half a
-// million messages.
+// From 2048 ranks to 256 other ranks. Each receiver needs many pieces: half a million messages.
 TEST(VerifierCrossingTest, ManyRanks) {
   const Case c = Cross("ep=64,fsdp=32", "tp=256@2048-2303", "bf16[256,2048]", "S(0),S(1)", "R",
                        {Exchange("R", 512, 1048576, 131072)}, 1048576, "nvlink=8");

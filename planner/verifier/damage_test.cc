@@ -1,4 +1,4 @@
-// Plans that are right but for one thing that was changed: which rule finds it.
+// Right plans with one change each, and the rule that finds the change.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace {
 
 using Damage = std::function<void(PlanFields*)>;
 struct Damaged {
-  std::string expected;  // what the verdict starts with
+  std::string expected;  // the first characters of the verdict
   Damage damage;
 };
 
@@ -31,13 +31,13 @@ void ExpectFound(const PlanFields& right, const std::vector<Damaged>& cases) {
   }
 }
 
-// As if it had been asked for.
+// Changes the options in the plan's inputs.
 template <typename Set>
 Damage Option(Set set) {
   return [=](PlanFields* p) { set(p->inputs.options); };
 }
 
-// Of the groups, as ParseMeshGroups reads them; null: not said.
+// Sets the budget of groups; `existing` is text for ParseMeshGroups, null for an absent option.
 Damage Limits(GroupBudget budget, const char* existing) {
   return [=](PlanFields* p) {
     p->inputs.options.groups = budget;
@@ -63,13 +63,13 @@ TEST(VerifierDamageTest, FieldsOfAPlan) {
       {"- mesh: mesh 1 is out of range", [](PlanFields* p) { p->to_mesh = 1; }},
       {"- mesh: mesh a=2,b=3,c=2 is listed twice",
        [](PlanFields* p) { p->meshes.push_back(p->meshes[0]), p->to_mesh = 1; }},
-      {"- mesh: 'from' is on mesh 0, 'to' on mesh 0; of 2 they are 0 and 1",
+      {"- mesh: 'from' is on mesh 0, 'to' on mesh 0; with 2 mesh(es) they must be on 0 and 1",
        [](PlanFields* p) { p->meshes.push_back(p->meshes[0]); }},
       {"- mesh: 'from' or 'to' is not on mesh 0",
        [](PlanFields* p) { p->meshes[0] = DeviceMesh::Parse("a=2,b=3,d=2").value(); }},
-      {"- target: 'from' is of bf16[7,6], 'to' of bf16[6,7]",
+      {"- target: 'from' is bf16[7,6] and 'to' is bf16[6,7]; their shapes must be equal",
        [](PlanFields* p) { p->to = Sharding::Parse("bf16[6,7]", p->meshes[0], "R,R,R").value(); }},
-      {"- target: the last step leaves bf16; the target is of f32",
+      {"- target: the last step leaves bf16; the target has dtype f32",
        [](PlanFields* p) { p->to = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,R").value(); }},
       {"1 mesh: the step is on mesh 1", [](PlanFields* p) { p->steps[1].mesh = 1; }},
       {"1 after: 'bf16[7,7] on",
@@ -91,7 +91,7 @@ TEST(VerifierDamageTest, FieldsOfAPlan) {
        [](PlanFields* p) {
          p->steps[1].mesh_dims = {1, 0};
        }},
-      {"1 after: mesh dim b changes from P to R, and the step's mesh_dims a lack it",
+      {"1 after: mesh dim b changes from P to R, and the step's mesh_dims [a] do not include it",
        [](PlanFields* p) { p->steps[1].mesh_dims = {0}; }},
       {"0 mesh_dims: mesh dim c changes from R to S(1), and the step's mesh_dims",
        [&](PlanFields* p) {
@@ -211,7 +211,7 @@ TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
        [](PlanFields* p) { p->total.workspace_bytes = 16; }},
       {"- total: total peak_bytes is 48; it should be 56",
        [](PlanFields* p) { p->total.peak_bytes = 48; }},
-      {"- max_memory: peak_bytes is 56; asked for was at most 55",
+      {"- max_memory: peak_bytes is 56; max_memory is 55",
        Option([](PlannerOptions& o) { o.max_memory = 55; })},
       {"- total: total peak_bytes is 56; it should be 48",
        Option([](PlannerOptions& o) { o.buffers = Buffers::kOne; })},
@@ -219,18 +219,20 @@ TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
        Limits({.allow_new_groups = false}, "b;a,b")},
       {"1 new_groups: all_reduce{a} is over a group that does not exist",
        Limits({.allow_new_groups = false}, "-")},
-      {"- existing_groups: there is no option existing_groups beside new_groups",
+      {"- existing_groups: option existing_groups is missing; new_groups needs it",
        Limits({.allow_new_groups = false}, nullptr)},
-      {"- existing_groups: there is no option existing_groups beside expected_uses",
+      {"- existing_groups: option existing_groups is missing; expected_uses needs it",
        Limits({.expected_uses = 2}, nullptr)},
-      {"- existing_groups: a group of mesh c=2 is none of the plan", Option([](PlannerOptions& o) {
+      {"- existing_groups: option existing_groups has a group of mesh c=2, which is not in the "
+       "plan",
+       Option([](PlannerOptions& o) {
          o.groups.existing_groups = {{DeviceMesh::Parse("c=2").value(), {0}}};
        })},
       {"- existing_groups: mesh a=2,b=2 has no dim 2",
        [](PlanFields* p) {
          p->inputs.options.groups.existing_groups = {{p->meshes[0], {2}}};
        }},
-      {"- max_communicators: a rank needs 2 communicators; asked for were at most 1",
+      {"- max_communicators: a rank needs 2 communicators; max_communicators is 1",
        Limits({.max_communicators = 1}, nullptr)},
       {"- max_communicators: option max_communicators is -1, below 0",
        Limits({.max_communicators = -1}, nullptr)},
@@ -239,7 +241,7 @@ TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
        Limits({.expected_uses = 2}, "a;a,b")},
       {"- total: total setup_ns is 1; it should be 0",
        [](PlanFields* p) { p->total.setup_ns = 1; }},
-      // Left out, moved, doubled.
+      // Steps removed, duplicated and swapped.
       {"0 dtype: all_reduce leaves dtype bf16, not f32",
        [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
       {"2 dtype: all_gather leaves dtype f32, not f16",
@@ -266,7 +268,7 @@ TEST(VerifierDamageTest, FieldsOfAPlanOntoAnotherMesh) {
                         {kMask, "b", "P", 84, 84, 0}},
                        0};
   PlanFields fields = MakeFields(right);
-  // The workspace is what the verifier says that it is: that is judged above.
+  // The workspace is taken from the verifier; other tests check how it is counted.
   const std::string verdict = Judge(fields);
   ASSERT_EQ(verdict.substr(0, 43), "- total: total workspace_bytes is 0; it sho") << verdict;
   fields.total.workspace_bytes = std::stoll(verdict.substr(verdict.rfind(' ')));
@@ -275,17 +277,17 @@ TEST(VerifierDamageTest, FieldsOfAPlanOntoAnotherMesh) {
   const std::vector<Damaged> cases = {
       {"- mesh: mesh 2 is out of range for a plan of 2 mesh(es)",
        [](PlanFields* p) { p->to_mesh = 2; }},
-      {"- mesh: 'from' is on mesh 1, 'to' on mesh 0; of 2 they are 0 and 1",
+      {"- mesh: 'from' is on mesh 1, 'to' on mesh 0; with 2 mesh(es) they must be on 0 and 1",
        [](PlanFields* p) { p->from_mesh = 1, p->to_mesh = 0; }},
-      {"- mesh: 'from' is on mesh 0, 'to' on mesh 0; of 2 they are 0 and 1",
+      {"- mesh: 'from' is on mesh 0, 'to' on mesh 0; with 2 mesh(es) they must be on 0 and 1",
        [](PlanFields* p) { p->to_mesh = 0; }},
-      {"- mesh: 3 meshes are listed, at most two are used",
+      {"- mesh: 3 meshes are listed; a plan has at most two",
        [&](PlanFields* p) { p->meshes.push_back(b); }},
       {"- mesh: 'from' or 'to' is not on mesh 1",
        [](PlanFields* p) { p->meshes[1] = DeviceMesh::Parse("b=3@6-8").value(); }},
       {"- mesh: 'from' or 'to' is not on mesh 0",
        [](PlanFields* p) { p->meshes[0] = DeviceMesh::Parse("a=4").value(); }},
-      {"- target: 'from' is of bf16[7,6], 'to' of bf16[6,7]",
+      {"- target: 'from' is bf16[7,6] and 'to' is bf16[6,7]; their shapes must be equal",
        [&](PlanFields* p) { p->to = Sharding::Parse("bf16[6,7]", b, "P").value(); }},
       {"0 mesh: the step is on mesh 1, the value still on mesh 0",
        [](PlanFields* p) { p->steps[0].mesh = 1; }},
@@ -300,7 +302,7 @@ TEST(VerifierDamageTest, FieldsOfAPlanOntoAnotherMesh) {
       {"1 op: op 10 is not known", [](PlanFields* p) { p->steps[1].op = StepOp{10}; }},
       {"1 mesh: the step is on mesh 1, the value still on mesh 0",
        [](PlanFields* p) { p->steps[1].op = kPermute; }},
-      {"1 mesh_dims: exchange to another mesh names no mesh dim, this one 1",
+      {"1 mesh_dims: exchange to another mesh has no mesh dims; this one has 1",
        [](PlanFields* p) { p->steps[1].mesh_dims = {0}; }},
       {"1 tensor_dims: tensor_dims are [0]; of a step to another mesh they are []",
        [](PlanFields* p) { p->steps[1].tensor_dims = {0}; }},

@@ -1,6 +1,6 @@
-// All steps between all shardings of small worlds, element by element: the verifier accepts what
-// brings every rank its elements with each contribution once, and nothing else; and counts bytes
-// as testing/internal/element_step.h does, which moves single elements and knows no boxes.
+// All steps between all shardings of small meshes and tensors. The verifier must accept exactly the
+// steps that bring every rank its elements with each contribution once, and must count the bytes of
+// testing/internal/element_step.h, which moves single elements and does not compute boxes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +22,8 @@
 namespace meshift {
 namespace {
 
-// `s` with its outermost cuts ragged: all for the last coordinate; or all but one index for the
-// first, and that for the last.
+// `s` with its outermost cuts ragged: all indices at the last coordinate; or one index at the last
+// coordinate and the others at the first.
 std::vector<Sharding> RaggedOnes(const Sharding& s) {
   std::vector<Sharding> result;
   for (const bool all : {true, false}) {
@@ -77,7 +77,7 @@ Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor, bo
     for (const Sharding& after : all) {
       if (before == after) continue;
       for (const DimSet& mesh_dims : MeshDimSets(mesh)) {
-        // Of ragged worlds twice: blocks are padded, and exact.
+        // Ragged cuts are tried twice: with padded blocks, and with exact ones.
         const int ops = static_cast<int>(StepOp::kMask) + 1;
         for (int i = 0; i < (ragged ? 2 * ops : ops); ++i) {
           const int op = i % ops;
@@ -88,8 +88,9 @@ Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor, bo
           const Verdict verdict = Verify(Plan::FromParts(plan, {}), {.check_fingerprint = false});
           const std::string rule = verdict.ok() ? "" : verdict.fault->rule;
           ++(verdict.ok() ? counts.accepted : counts.refused);
-          // Refusals for the form of the step are the tables' to test. So is that of a slice of a
-          // cut, which leaves all as it is where one rank has all.
+          // Refusals for the form of a step have tests of their own (damage_test.cc,
+          // fault_test.cc). So has a slice of a cut, which changes no box if one rank has all
+          // indices.
           const bool slices_cut = ragged && static_cast<StepOp>(op) == StepOp::kSlice &&
                                   std::any_of(mesh_dims.begin(), mesh_dims.end(),
                                               [&](int d) { return before.placement(d).IsShard(); });
@@ -108,8 +109,8 @@ Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor, bo
   return counts;
 }
 
-// A cast from f32 to f64 is right where the placements stay and the boxes get twice as large; no
-// other op may do that.
+// A cast from f32 to f64 is right if the placements stay and the bytes double; no other op may
+// change the dtype.
 TEST(VerifierExhaustiveTest, AllCastsOfSmallWorlds) {
   for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=3"}) {
     for (const char* tensor : {"f32[1]", "f32[5]", "f32[3,4]", "f32[]"}) {

@@ -1,5 +1,5 @@
-// Plans that are wrong: which rule is broken, and in which step. Right ones, damaged:
-// damage_test.cc.
+// Wrong plans, with the step and the rule that the verifier names. damage_test.cc has right plans
+// with one change each.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -15,14 +15,14 @@
 namespace meshift {
 namespace {
 
-// Steps that are stated right but do not bring what `after` says, or that the op cannot do.
+// Steps with right fields that do not bring the boxes of `after`, or that the op cannot do.
 TEST(VerifierFaultTest, WrongSteps) {
   const struct {
     Case plan;
     std::string expected;
   } cases[] = {
       {{"a=2,b=2", "f32[4]", "P,R", "R,R", {{kAllReduce, "a,b", "R,R", 16, 16, 24}}, 0},
-       "0 data: mesh dim b is R before the step: what its ranks hold would be counted 2 times"},
+       "0 data: mesh dim b is R before the step: its value would be counted 2 times"},
       {{"a=2", "f32[4]", "S(0)", "S(0)", {{kReduceScatter, "a", "S(0)", 8, 8, 8}}, 0},
        "0 data: mesh dim a is S(0) before the step: its ranks hold different elements, which "
        "would be mixed"},
@@ -36,7 +36,7 @@ TEST(VerifierFaultTest, WrongSteps) {
        "0 data: mesh dim a is P before the step: contributions would be lost"},
       {{"a=2", "f32[4]", "P", "P(avg)", {{kMask, "a", "P(avg)", 16, 16, 0}}, 0},
        "0 op: mask needs R or a shard on mesh dim a, which is P before the step"},
-      // The inner cut alone does not make the outer pieces.
+      // A gather of the outer cut only does not give the pieces of the inner one.
       {{"a=2,b=2", "f32[8]", "S(0),S(0)", "R,S(0)", {{kAllGather, "a", "R,S(0)", 8, 16, 8}}, 0},
        "0 data: the rank at b=0 can have 2 of the 4 indices of tensor dim 0 that it should hold"},
       {{"a=2,b=2", "f32[1]", "S(0),S(0)", "R,S(0)", {{kAllGather, "a", "R,S(0)", 4, 4, 4}}, 0},
@@ -47,14 +47,14 @@ TEST(VerifierFaultTest, WrongSteps) {
         "R,S(0)",
         {{kAllGather, "a", "R,S(0)", 4, 4, 4, kPadded}},
         0},
-       "0 op: all_gather needs the last cuts of tensor dim 0; b is behind them"},
+       "0 op: all_gather needs the last cuts of tensor dim 0; the cut by b comes after them"},
       {{"a=2", "f32[4]", "R", "R", {{kAllGather, "a", "R", 16, 16, 16}}, 0},
        "0 op: all_gather needs a shard on mesh dim a, which is R before the step"},
       {{"a=2", "f32[4]", "R", "S(0)", {{kAllToAll, "a", "S(0)", 16, 8, 0}}, 0},
        "0 op: all_to_all needs a shard on mesh dim a, which is R before the step"},
       {{"a=2,b=3", "f32[6]", "S(0),R", "R,S(0)", {{kPermute, "a,b", "R,S(0)", 12, 8, 8}}, 0},
-       "0 data: the cuts before and after are not of equal sizes pairwise: the box of a rank after "
-       "is no member's box before"},
+       "0 data: the cuts before and after do not have equal sizes pairwise: no member holds the "
+       "box that a rank needs"},
       {{"a=2,b=2", "f32[8]", "R,S(0)", "S(0),S(0)", {{kSlice, "a,b", "S(0),S(0)", 16, 8, 0}}, 0},
        "0 data: the rank at b=0,a=1 can have 0 of the 2 indices of tensor dim 0 that it should "
        "hold"},
@@ -64,9 +64,10 @@ TEST(VerifierFaultTest, WrongSteps) {
         "S(0)[1],S(0)[0]",
         {{kSlice, "a,b", "S(0)[1],S(0)[0]", 4, 4, 0}},
         0},
-       "0 op: slice needs mesh dim b replicated, or behind more cuts after the step"},
+       "0 op: slice needs mesh dim b replicated before the step, or at a later place in the order "
+       "of cuts after it"},
       {{"a=2", "f32[4]", "S(0)", "P(avg)", {{kMask, "a", "P(avg)", 8, 16, 0}}, 0},
-       "0 data: mesh dim a is S(0) before the step: there is no identity of avg to fill the rest "
+       "0 data: mesh dim a is S(0) before the step: avg has no identity to fill the other elements "
        "with"},
       {{"a=2,b=2", "f32[8]", "S(0),S(0)", "P,S(0)", {{kMask, "a", "P,S(0)", 8, 16, 0}}, 0},
        "0 data: the rank at b=0 can have 2 of the 4 indices of tensor dim 0 that it should hold"},
@@ -128,8 +129,8 @@ TEST(VerifierFaultTest, WrongSteps) {
         "R,S(0){1,3}",
         {{kPermute, "a,b", "R,S(0){1,3}", 12, 12, 12, kExact}},
         0},
-       "0 data: the cuts before and after are not of equal sizes pairwise: the box of a rank after "
-       "is no member's box before"},
+       "0 data: the cuts before and after do not have equal sizes pairwise: no member holds the "
+       "box that a rank needs"},
       {{"a=2", "f32[4]", "S(0){3,1}", "S(0)", {{kSlice, "a", "S(0)", 12, 8, 0}}, 0},
        "0 data: the rank at a=1 can have 1 of the 2 indices of tensor dim 0 that it should hold"},
       {{"a=4096,b=2048",
@@ -138,14 +139,13 @@ TEST(VerifierFaultTest, WrongSteps) {
         "R,R",
         {{kAllGather, "a,b", "R,R", 4, 33554432, 33554428}},
         0},
-       "0 scale: a step that moves data between 8388608 ranks is beyond the 4194304 that can be "
-       "followed"},
+       "0 scale: a step that moves data between 8388608 ranks is too large to verify; the limit "
+       "is 4194304"},
   };
   for (const auto& c : cases) EXPECT_EQ(Judge(c.plan), c.expected);
 }
 
-// Casts that are stated right, but round what the definition does not, or cannot be.
-// Of three ragged cuts with 512 sizes each, every choice is a kind of group.
+// Three ragged cuts with 512 sizes each: every combination is a kind of group.
 TEST(VerifierFaultTest, RaggedCutsOfManySizes) {
   std::vector<int> sizes(512);
   std::iota(sizes.begin(), sizes.end(), 0);
@@ -158,12 +158,13 @@ TEST(VerifierFaultTest, RaggedCutsOfManySizes) {
       fmt::format("S(0){0},S(1){0},S(2){0},R,R,R", list),
       {{kAllGather, "d,e,f", fmt::format("S(0){0},S(1){0},S(2){0},R,R,R", list), 0, 0, 0, kPadded}},
       0};
-  // Sizes of 0 have no groups with elements.
+  // Groups of size 0 have no elements and are not counted.
   EXPECT_EQ(Judge(c),
             "0 scale: a step that moves data between 8 ranks in each of 133432831 kinds of groups "
-            "is beyond the 16777216 moves that can be followed");
+            "is too large to verify; the limit is 16777216 moves");
 }
 
+// Casts with right fields that round otherwise than the definition, or that are refused.
 TEST(VerifierFaultTest, WrongCasts) {
   using enum DType;
   const Row reduce = {kAllReduce, "a", "R", 16, 16, 16};
@@ -172,7 +173,7 @@ TEST(VerifierFaultTest, WrongCasts) {
     Case plan;
     std::string expected;
   } cases[] = {
-      // The dtype of a step.
+      // Dtypes of steps.
       {{"a=2", "f32[4]", "R", "R", {Cast(kF32, "R", 16, 16)}, 0},
        "0 dtype: the cast leaves dtype f32 as it is"},
       {{"a=2", "c64[4]", "R", "R", {Cast(kF32, "R", 32, 16)}, 0, kF32},
@@ -180,7 +181,7 @@ TEST(VerifierFaultTest, WrongCasts) {
       {{"a=2", "f32[4]", "R", "R", {Cast(kF4E2M1, "R", 16, 2)}, 0, kF4E2M1},
        "0 dtype: a cast from f32 to f4e2m1 is refused: f4e2m1 has no value without its block "
        "scales"},
-      // The placements stay.
+      // A cast keeps the placements.
       {{"a=2",
         "f32[4]",
         "R",
@@ -188,9 +189,9 @@ TEST(VerifierFaultTest, WrongCasts) {
         {{StepOp::kCast, "a", "R", 16, 8, 0, {}, {}, 0, kBF16}},
         0,
         kBF16},
-       "0 mesh_dims: a cast names no mesh dim, this one 1"},
+       "0 mesh_dims: a cast has no mesh dims; this one has 1"},
       {{"a=2", "f32[4]", "R", "S(0)", {Cast(kBF16, "S(0)", 16, 4)}, 0, kBF16},
-       "0 after: mesh dim a changes from R to S(0), and the step's mesh_dims  lack it"},
+       "0 after: mesh dim a changes from R to S(0), and the step's mesh_dims [] do not include it"},
       {{"a=2,b=2",
         "f32[4]",
         "S(0),S(0)",
@@ -200,10 +201,10 @@ TEST(VerifierFaultTest, WrongCasts) {
         kBF16},
        "0 after: cast leaves tensor dim 0 cut by [a,b], not by [b,a]"},
       {{"a=2", "f32[4]", "R", "R", {}, 0, kBF16},
-       "- target: the source leaves f32; the target is of bf16"},
+       "- target: the source leaves f32; the target has dtype bf16"},
       {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), reduce}, 16},
-       "- target: the last step leaves f32; the target is of bf16"},
-      // The reduce dtype: not that of the default, nor the option's.
+       "- target: the last step leaves f32; the target has dtype bf16"},
+      // The reduce dtype is neither the default's nor the option's.
       {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), reduce}, 16, kF32},
        "1 cast: it reduces in f32; the reduce dtype is bf16"},
       {{"a=2", "f32[4]", "P", "R", {Cast(kBF16, "P", 16, 8), reduce8}, 16, kBF16},
@@ -220,7 +221,7 @@ TEST(VerifierFaultTest, WrongCasts) {
         32,
         kF32},
        "2 cast: it reduces in f32; the reduce dtype is bf16"},
-      // In the definition nothing is reduced.
+      // The definition reduces no mesh dim here.
       {{"a=2",
         "f32[4]",
         "R",
@@ -228,7 +229,7 @@ TEST(VerifierFaultTest, WrongCasts) {
         {{kMask, "a", "P", 16, 16, 0}, reduce, Cast(kBF16, "R", 16, 8)},
         32,
         kBF16},
-       "1 cast: it reduces, and nothing that the source has as P"},
+       "1 cast: it reduces no mesh dim that is P in the source"},
       {{"a=2",
         "bf16[4]",
         "P",
@@ -237,7 +238,7 @@ TEST(VerifierFaultTest, WrongCasts) {
         32,
         kF32},
        "0 cast: it reduces mesh dim a, which is P in source and target"},
-      // There and back.
+      // Casts that lead back.
       {{"a=2,b=2",
         "bf16[4]",
         "P,P",
@@ -259,7 +260,7 @@ TEST(VerifierFaultTest, WrongCasts) {
        "0 cast: the casts from here on lead from bf16 back to bf16"},
       {{"a=2", "bf16[4]", "P", "R", {reduce8, Cast(kF32, "R", 8, 16), Cast(kBF16, "R", 16, 8)}, 32},
        "1 cast: the casts from here on lead from bf16 back to bf16"},
-      // Rounded twice.
+      // Two casts that round.
       {{"a=2",
         "f32[4]",
         "R",
@@ -285,10 +286,10 @@ TEST(VerifierFaultTest, WrongCasts) {
         kBF16,
         kBF16},
        "0 cast: f64 to f32 rounds, and step 1 casts once more"},
-      // 300 would become 127, and not 44.
+      // 300 would become 127, not 44.
       {{"a=2", "i16[4]", "R", "R", {Cast(kF32, "R", 8, 16), Cast(kI8, "R", 16, 4)}, 16, kI8},
        "0 cast: i16 becomes i8 by way of f32, and would saturate"},
-      // What stays partial.
+      // Partial values that stay partial.
       {{"a=2", "f32[4]", "P", "P", {Cast(kBF16, "P", 16, 8)}, 0, kBF16},
        "0 cast: mesh dim a stays P: each of its parts would be rounded to bf16"},
       {{"a=2,b=2",
@@ -300,7 +301,7 @@ TEST(VerifierFaultTest, WrongCasts) {
         16,
         kF16},
        "1 cast: mesh dim b stays P(max): each of its parts would be rounded to f16"},
-      // The mask's identity would be that of another dtype.
+      // The mask's identity would have another dtype.
       {{"a=2",
         "i8[4]",
         "R",

@@ -20,7 +20,8 @@ namespace {
 using Result = std::optional<PlanFault>;
 using Wide = __int128;
 
-// Groups, as what tells them apart: on one mesh the mesh dims, on two the ranks of each.
+// Groups by the data that identifies them: the mesh dims in a plan on one mesh; the ranks of each
+// group in a plan on two.
 using Groups = std::vector<std::vector<int64_t>>;
 
 template <typename... Args>
@@ -62,7 +63,7 @@ class GroupChecker {
 
   const PlanFields& plan_;
   const GroupBudget& limits_ = plan_.inputs.options.groups;
-  std::vector<std::vector<int64_t>> ranks_;  // of each of two meshes, ascending
+  std::vector<std::vector<int64_t>> ranks_;  // by mesh, ascending; empty on one mesh
   std::set<Groups> existing_;
 };
 
@@ -95,7 +96,7 @@ Result GroupChecker::ReadOptions() {
   }
   if (!limits_.existing_groups) {
     if (limits_.allow_new_groups && !limits_.expected_uses) return std::nullopt;
-    return Fault({}, "existing_groups", "there is no option existing_groups beside {}",
+    return Fault({}, "existing_groups", "option existing_groups is missing; {} needs it",
                  limits_.allow_new_groups ? "expected_uses" : "new_groups");
   }
   for (const auto& [mesh, mesh_dims] : *limits_.existing_groups) {
@@ -110,7 +111,8 @@ Result GroupChecker::ReadOptions() {
     const bool is_planned =
         std::find(plan_.meshes.begin(), plan_.meshes.end(), mesh) != plan_.meshes.end();
     if (!is_planned && !(IsCross() && groups == GroupOfAll())) {
-      return Fault({}, "existing_groups", "a group of mesh {} is none of the plan",
+      return Fault({}, "existing_groups",
+                   "option existing_groups has a group of mesh {}, which is not in the plan",
                    mesh.ToString());
     }
     existing_.insert(std::move(groups));
@@ -131,8 +133,8 @@ Result GroupChecker::CheckExistence() const {
 
 Result GroupChecker::CheckCount() const {
   if (!limits_.max_communicators) return std::nullopt;
-  // A rank is in the groups of the mesh that it is in, and in that of all. Where no rank is in both
-  // meshes, each mesh counts by itself.
+  // A rank is in the groups of its mesh, and in the crossing's group. If no rank is in both meshes,
+  // each mesh is counted separately.
   bool apart = false;
   if (IsCross()) {
     std::vector<int64_t> both;
@@ -150,7 +152,7 @@ Result GroupChecker::CheckCount() const {
   }
   const auto count = static_cast<int64_t>(std::max(used[0].size(), used[1].size()));
   if (count <= *limits_.max_communicators) return std::nullopt;
-  return Fault({}, "max_communicators", "a rank needs {} communicators; asked for were at most {}",
+  return Fault({}, "max_communicators", "a rank needs {} communicators; max_communicators is {}",
                count, *limits_.max_communicators);
 }
 
@@ -176,7 +178,7 @@ Result GroupChecker::CheckSetup() const {
 }  // namespace
 
 std::optional<PlanFault> CheckGroups(const PlanFields& plan) {
-  // Plans without a budget, which most are, cost nothing.
+  // Most plans have no budget; they cost nothing here.
   const GroupBudget& limits = plan.inputs.options.groups;
   const bool bounded = limits.IsSet() || limits.existing_groups;
   if (!bounded && plan.total.setup_ns == 0) return std::nullopt;

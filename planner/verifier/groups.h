@@ -1,4 +1,4 @@
-// Whether a plan keeps to the budget of groups that its inputs name. Internal to the verifier.
+// Checks a plan against the budget of groups in its inputs. Internal to the verifier.
 //
 //   std::optional<PlanFault> fault = CheckGroups(plan);
 #ifndef MESHIFT_PLANNER_VERIFIER_GROUPS_H_
@@ -11,7 +11,7 @@
 
 namespace meshift::verifier_internal {
 
-// docs/plan_format.md, "Groups". REQUIRES: each of the steps leaves what it says (CheckFields).
+// By docs/plan_format.md, "Groups". REQUIRES: CheckFields found nothing in any step.
 std::optional<PlanFault> CheckGroups(const PlanFields& plan);
 
 }  // namespace meshift::verifier_internal

@@ -14,7 +14,7 @@
 namespace meshift::verifier_internal {
 namespace {
 
-// Groups of larger meshes with domains are not compared one by one.
+// Up to this many ranks, all groups are compared rank by rank.
 constexpr int64_t kMaxCompared = 4096;
 
 using Result = std::optional<PlanFault>;
@@ -52,7 +52,7 @@ class PromiseRules {
  private:
   bool IsOrdered(size_t i) const { return views_[i].step.reduce_order == ReduceOrder::kAscending; }
 
-  // All reductions in order have the block that was asked for, whatever was promised.
+  // Every reduction in order has the block of the option reduce_block, whatever the promise.
   Result CheckBlocks() const {
     const int64_t option = plan_.inputs.options.reduce_block;
     if (option < 0) {
@@ -68,7 +68,7 @@ class PromiseRules {
       if (!IsOrdered(i) || block == asked) continue;
       return PlanFault{
           static_cast<int>(i), "reduce_block",
-          fmt::format("reduce_block is {}; asked for was {}", text(block), text(asked))};
+          fmt::format("reduce_block is {}; option reduce_block is {}", text(block), text(asked))};
     }
     return std::nullopt;
   }
@@ -86,7 +86,8 @@ class PromiseRules {
     return std::nullopt;
   }
 
-  // Rounded once, over what source and target say: else bits depend on the plan.
+  // There is one rounding reduction, over the mesh dims that source and target give; else the bits
+  // depend on the plan.
   Result CheckAtOnce() const {
     const size_t first = rounding_.front();
     if (rounding_.size() > 1) {
@@ -116,7 +117,7 @@ class PromiseRules {
                  why.empty() ? "" : ": ", why);
   }
 
-  // Done by the engine's own collective.
+  // The engine's own collective does the reduction.
   Result CheckNative(size_t i) const {
     const Step& step = views_[i].step;
     const NativeInvariance native = plan_.inputs.options.engine.native_invariance;
@@ -127,11 +128,11 @@ class PromiseRules {
     if (LieAlike(views_[i].world, step.mesh_dims, plan_.inputs.options.topology)) {
       return std::nullopt;
     }
-    return NothingShows(i, "its groups do not lie alike on the topology");
+    return NothingShows(i, "its groups lie on the topology in different ways");
   }
 
-  // Whether any two members with given coordinates stand in the same relation in every group: who
-  // has the lower rank, and on which levels they share a domain.
+  // Whether any two members with given coordinates have the same relation in every group: which has
+  // the lower rank, and which levels' domains they share.
   static bool LieAlike(const World& world, absl::Span<const int> mesh_dims,
                        const Topology& topology) {
     const int64_t members = world.GroupSize(mesh_dims);
@@ -168,9 +169,10 @@ class PromiseRules {
     return true;
   }
 
-  // Of a large row-major mesh: whether on each level the domain of a rank is some of the digits of
-  // its coordinates, so that those of the group alone say who shares it; or the members of a group
-  // are so far apart that nobody does.
+  // The same for large row-major meshes. True if on each level a rank's domain is determined by
+  // some of the digits of its coordinates, so that the group's own coordinates say which members
+  // share it, or if the members of a group are too far apart to share one. May be false where a
+  // comparison rank by rank finds them the same.
   static bool DomainsAreDigits(const World& world, absl::Span<const int> mesh_dims,
                                const Topology& topology) {
     if (!world.mesh.IsRowMajor()) return false;

@@ -1,4 +1,4 @@
-// What a plan must show of its reductions to keep its promise about bits. Internal to the verifier.
+// Checks that a plan's reductions keep its promise about bits. Internal to the verifier.
 //
 //   std::optional<PlanFault> fault = CheckPromise(plan, views);
 #ifndef MESHIFT_PLANNER_VERIFIER_PROMISE_H_
@@ -13,8 +13,8 @@
 
 namespace meshift::verifier_internal {
 
-// Whether the steps keep `plan.kept`: docs/plan_format.md, "The promise". REQUIRES: each of the
-// steps leaves what it says (CheckFields), and the last one the target.
+// Whether the steps keep `plan.kept`: docs/plan_format.md, "The promise". REQUIRES: CheckFields
+// found nothing in any step, and the last step leaves the target.
 std::optional<PlanFault> CheckPromise(const PlanFields& plan, const std::vector<StepView>& views);
 
 }  // namespace meshift::verifier_internal

@@ -1,4 +1,4 @@
-// What a promise about bits asks of reductions: one source of every value, one step, an order.
+// The needs of a promise about bits: one group forms each value, in one step, in a fixed order.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -18,7 +18,7 @@ TEST(VerifierPromiseTest, OneSourceOfEveryValue) {
             "differ");
   PlanFields plan = MakeFields(twice);
   plan.kept = Reproducibility::kNone;
-  EXPECT_EQ(Judge(plan), "");  // less than asked, and says so
+  EXPECT_EQ(Judge(plan), "");  // `kept` is less than `asked`, and says so
 
   Case exact = twice;
   exact.tensor = "i32[4]";
@@ -46,9 +46,9 @@ TEST(VerifierPromiseTest, OneSourceOfEveryValue) {
   EXPECT_EQ(Judge(plan), "");
 }
 
-// In blocks of 2 of 4 ranks, in stages. An all_reduce of 6 elements has slices of 2, 2 and 2,
-// columns of 4 and 2: who owns 2 of the first column sends the other column, 2 of its own as f32,
-// its 2 sums once, and all 4 once.
+// In blocks of 2 of 4 ranks, in stages. An all_reduce of 6 elements has slices of 2, 2, 2 and 0,
+// and columns of 4 and 2. A rank that owns 2 elements of the first column sends: the other column;
+// 2 elements of its own as f32; its 2 sums once; and the 4 sums of its column once.
 TEST(VerifierPromiseTest, ReductionsInStages) {
   PlanFields plan = MakeFields(
       {"a=2,b=2", "bf16[6]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 12, 12, 24}}, 48});
@@ -74,7 +74,7 @@ TEST(VerifierPromiseTest, ReductionsInStages) {
   reduce.reduce_block.reset();
   EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 2; reduce_block is 0 in groups of 4");
 
-  // All pieces of 5 are sent as 2: two of them inside the block, one across.
+  // Every piece is sent as 2 elements: two pieces inside the block, one across.
   plan = MakeFields({"a=4", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 24}}, 48});
   plan.kept = Reproducibility::kOrdered;
   plan.inputs.options.reduce_block = 2;
@@ -88,8 +88,8 @@ TEST(VerifierPromiseTest, ReductionsInStages) {
   EXPECT_EQ(Judge(plan), "0 sizes: sizes is exact; it should be padded");
 }
 
-// In order, 6 elements among 4 ranks: slices of 2, 2, 2 and none, so that who owns 2 sends 4 of its
-// contribution and its 2 sums thrice; blocks of 4 x 2 elements arrive.
+// In order, 6 elements among 4 ranks: slices of 2, 2, 2 and 0. A rank that owns 2 elements sends 4
+// of its contribution and its 2 sums three times, and receives 4 x 2 elements.
 TEST(VerifierPromiseTest, OrderedReductions) {
   PlanFields plan =
       MakeFields({"a=2,b=2", "f32[6]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 24, 24, 40}}, 32});
@@ -99,7 +99,7 @@ TEST(VerifierPromiseTest, OrderedReductions) {
   plan.steps[0].bytes_sent = 36;
   EXPECT_EQ(Judge(plan), "0 bytes: bytes_sent is 36; it should be 40");
 
-  // Pieces of 2, 2, 1 and 0 of 5: the last rank sends all, from where it lies.
+  // Pieces of 2, 2, 1 and 0 of 5 elements: the last rank sends all 5, unpacked.
   plan = MakeFields({"a=4", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 20}}, 32});
   plan.steps[0].reduce_order = ReduceOrder::kAscending;
   plan.kept = Reproducibility::kOrdered;
@@ -107,22 +107,22 @@ TEST(VerifierPromiseTest, OrderedReductions) {
   plan.steps[0].sizes = StepSizes::kExact;
   EXPECT_EQ(Judge(plan), "");
 
-  // In blocks: of the size that was asked for, and in no other plan.
+  // In blocks: a step must have the block of the option, and only a step in order may have one.
   const auto asks = [&plan](int64_t block) {
     plan.inputs.options.reduce_block = block;
     return Judge(plan);
   };
-  EXPECT_EQ(asks(2), "0 reduce_block: reduce_block is null; asked for was 2");
+  EXPECT_EQ(asks(2), "0 reduce_block: reduce_block is null; option reduce_block is 2");
   plan.steps[0].reduce_block = 2;
   EXPECT_EQ(asks(2), "");
-  EXPECT_EQ(asks(3), "0 reduce_block: reduce_block is 2; asked for was 3");
+  EXPECT_EQ(asks(3), "0 reduce_block: reduce_block is 2; option reduce_block is 3");
   EXPECT_EQ(asks(-1), "- reduce_block: option reduce_block is -1, below 0");
-  EXPECT_EQ(asks(0), "0 reduce_block: reduce_block is 2; asked for was null");
+  EXPECT_EQ(asks(0), "0 reduce_block: reduce_block is 2; option reduce_block is null");
   plan.steps[0].reduce_order = ReduceOrder::kAny;
   EXPECT_EQ(Judge(plan),
             "0 reduce_block: reduce_block is 2; reduce_scatter is not in ascending order");
 
-  // In several groups, whose contributions are equal.
+  // Several groups have equal contributions, so equal sums in order.
   plan =
       MakeFields({"a=2,b=2", "f32[6]", "P,R", "R,R", {{kAllReduce, "a", "R,R", 24, 24, 24}}, 32});
   plan.steps[0].reduce_order = ReduceOrder::kAscending;
@@ -131,7 +131,7 @@ TEST(VerifierPromiseTest, OrderedReductions) {
   plan.kept = Reproducibility::kReplicas;
   EXPECT_EQ(Judge(plan), "");
 
-  // One mesh dim after the other rounds twice.
+  // One mesh dim at a time: two rounding reductions.
   plan = MakeFields({"a=2,b=2",
                      "f32[6]",
                      "P,P",
@@ -143,7 +143,7 @@ TEST(VerifierPromiseTest, OrderedReductions) {
   plan.kept = Reproducibility::kOrdered;
   EXPECT_EQ(Judge(plan), "1 promise: step 0 has rounded the sum before: bits depend on the plan");
 
-  // A value that joins by a mask is none of the source's contributions.
+  // The result of a mask is not a contribution of the source.
   plan = MakeFields({"a=2,b=2",
                      "f32[6]",
                      "P,R",
@@ -165,9 +165,9 @@ TEST(VerifierPromiseTest, NativeReductionsThatTreatElementsAlike) {
   EXPECT_EQ(Judge(plan), nothing + "option native_invariance is none");
   plan.inputs.options.engine.native_invariance = NativeInvariance::kAllReduce;
   EXPECT_EQ(Judge(plan), "");
-  // Groups 0-2 and 3-5 of domains of 4: the second one lies across two.
+  // Groups 0-2 and 3-5 on domains of 4: the second group has ranks of two domains.
   plan.inputs.options.topology = *Topology::Parse("nvlink=4");
-  EXPECT_EQ(Judge(plan), nothing + "its groups do not lie alike on the topology");
+  EXPECT_EQ(Judge(plan), nothing + "its groups lie on the topology in different ways");
   plan.inputs.options.topology = *Topology::Parse("nvlink=3");
   EXPECT_EQ(Judge(plan), "");
   plan.kept = Reproducibility::kOrdered;

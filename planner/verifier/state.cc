@@ -11,8 +11,8 @@ namespace {
 
 int64_t CeilQuotient(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-// The distinct sizes > 0 of the pieces into which `cuts` cut `size`, descending; `ragged` are the
-// sizes of the first cut, if it has other than ceil chunks.
+// The distinct sizes > 0 of the pieces into which `cuts` divide `size`, descending. `ragged`: the
+// sizes of the first cut, empty for ceil chunks.
 absl::InlinedVector<int64_t, 4> PieceSizes(const World& world, int64_t size,
                                            absl::Span<const int> cuts, const Sizes& ragged) {
   absl::InlinedVector<int64_t, 4> sizes;
@@ -154,7 +154,8 @@ int64_t LargestLocal(const World& world, const State& state) {
 
 namespace {
 
-// Of `size` indices: the last piece of a cut is the shortest, the others but it are alike.
+// The smallest piece of `size` indices: in each cut the last piece is the shortest, all others are
+// equal.
 int64_t SmallestPieceOf(const World& world, int64_t size, absl::Span<const int> cuts) {
   if (cuts.empty()) return size;
   const int64_t n = world.sizes[cuts[0]];

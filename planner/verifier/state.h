@@ -1,11 +1,12 @@
-// What the verifier reads out of a sharding, and what a step changes. Internal to the verifier.
+// The verifier's own view of a sharding, and of the change that a step makes. Internal to the
+// verifier.
 //
 //   State before = StateOf(step_before), after = StateOf(step.after);
 //   Change change = ChangeOf(world, before, after);
-//   change.moving;          // the mesh dims behind the longest common beginning of some cuts
-//   change.cuts[0].parents; // the sizes that the boxes have which these mesh dims cut
+//   change.moving;          // the mesh dims of the cuts after the common prefix, before or after
+//   change.cuts[0].parents; // the sizes of the boxes that these mesh dims cut
 //
-// Mesh dims of size 1 neither cut nor hold parts: they count as replicated.
+// Mesh dims of size 1 count as replicated.
 #ifndef MESHIFT_PLANNER_VERIFIER_STATE_H_
 #define MESHIFT_PLANNER_VERIFIER_STATE_H_
 
@@ -21,20 +22,20 @@
 
 namespace meshift::verifier_internal {
 
-// Counts and bytes may pass 2^63 - 1 while they are added up: a group is below 2^31 ranks and a box
-// below 2^63 bytes.
+// For counts and bytes, whose sums may exceed 2^63 - 1: a group has fewer than 2^31 ranks, and a
+// box fewer than 2^63 bytes.
 using Wide = __int128;
 
-// One mesh and one shape: all that stays as it is throughout a plan.
+// The mesh and the tensor's shape, which are the same at each step on one mesh.
 struct World {
   explicit World(const Sharding& sharding);
 
   DeviceMesh mesh;
   absl::InlinedVector<int64_t, 6> sizes;  // of the mesh dims
   Shape shape;
-  bool empty;  // the tensor has no element
+  bool empty;  // the tensor has 0 elements
 
-  // The sizes of `mesh_dims`, multiplied.
+  // The product of the sizes of `mesh_dims`.
   int64_t GroupSize(absl::Span<const int> mesh_dims) const;
   // "ddp,fsdp"
   std::string Names(absl::Span<const int> mesh_dims) const;
@@ -43,8 +44,8 @@ struct World {
 struct DimState {
   enum class Kind : uint8_t { kReplicated, kCut, kPartial };
   Kind kind = Kind::kReplicated;
-  ReduceOp op = ReduceOp::kSum;  // of kPartial
-  int tensor_dim = 0;            // of kCut
+  ReduceOp op = ReduceOp::kSum;  // for kPartial
+  int tensor_dim = 0;            // for kCut
 
   bool IsReplicated() const { return kind == Kind::kReplicated; }
   bool IsCut() const { return kind == Kind::kCut; }
@@ -55,41 +56,42 @@ struct DimState {
 
 using Sizes = Placement::Sizes;
 
-// The bytes of so many elements; a part of a byte counts as one.
+// The bytes of `elements`; a part of a byte counts as one.
 Wide BytesOfElements(DType dtype, Wide elements);
 
 struct State {
   DType dtype = DType::kF32;
   absl::InlinedVector<DimState, 6> dims;  // per mesh dim
   absl::InlinedVector<Cuts, 5> cuts;      // per tensor dim, outermost first
-  // Per tensor dim, the sizes of its outermost cut's pieces; empty: of ceil chunks, as all others.
+  // Per tensor dim, the sizes of its outermost cut's pieces; empty for ceil chunks. All other cuts
+  // are ceil chunks.
   std::vector<Sizes> sizes;
   friend bool operator==(const State&, const State&) = default;
 };
 
 State StateOf(const Sharding& sharding);
 
-// The cuts of one tensor dim that a step changes. A cut depends on the size of what it cuts alone,
-// so what holds for one parent of a size holds for each.
+// The cuts of one tensor dim that a step changes. A cut depends only on the size of its parent, the
+// interval that it divides, so a fact about one parent holds for all parents of that size.
 struct CutChange {
   int tensor_dim = 0;
-  Cuts before;         // behind the common beginning
-  Cuts after;          // likewise
-  Sizes sizes_before;  // of the first of them, where it is a ragged cut
-  Sizes sizes_after;
-  absl::InlinedVector<int64_t, 4> parents;  // the sizes > 0 of what they cut; descending
+  Cuts before;                              // the cuts after the common prefix
+  Cuts after;                               // the cuts after the common prefix
+  Sizes sizes_before;                       // of before[0], if it is a ragged cut
+  Sizes sizes_after;                        // of after[0], if it is a ragged cut
+  absl::InlinedVector<int64_t, 4> parents;  // the sizes > 0 of their parents, descending
 };
 
 struct Change {
-  absl::InlinedVector<CutChange, 2> cuts;  // of the tensor dims whose cuts change, ascending
-  DimSet moving;                           // the mesh dims in them, ascending
+  absl::InlinedVector<CutChange, 2> cuts;  // the tensor dims whose cuts change, ascending
+  DimSet moving;                           // the mesh dims of these cuts, ascending
 };
 
 Change ChangeOf(const World& world, const State& before, const State& after);
 
 // The size of the largest piece of tensor dim `t`. O(cuts + sizes).
 int64_t LargestPiece(const World& world, const State& state, int t);
-// The elements of the largest local box, and of the smallest.
+// The elements of the largest, and of the smallest, local box.
 int64_t LargestLocal(const World& world, const State& state);
 int64_t SmallestLocal(const World& world, const State& state);
 

@@ -16,13 +16,13 @@ namespace {
 
 using Result = std::optional<Broken>;
 
-// Ops that place exactly the mesh dims which are their moving dims.
+// Ops whose mesh_dims are exactly the moving dims.
 bool PlacesMovingDims(StepOp op) {
   return op == StepOp::kAllToAll || op == StepOp::kPermute || op == StepOp::kExchange ||
          op == StepOp::kSlice;
 }
 
-// What the op leaves on a mesh dim that it names; null where it may be several things.
+// Whether the op may leave `state` on a mesh dim that it names.
 bool Leaves(StepOp op, const DimState& state) {
   switch (op) {
     case StepOp::kAllReduce:
@@ -37,7 +37,7 @@ bool Leaves(StepOp op, const DimState& state) {
       return !state.IsPartial();
     case StepOp::kMask:
       return state.IsPartial();
-    case StepOp::kCast:  // which names no mesh dim
+    case StepOp::kCast:  // names no mesh dims
     case StepOp::kRelabel:
       break;
   }
@@ -59,7 +59,7 @@ std::string_view LeavesText(StepOp op) {
   }
 }
 
-// The changes of the mesh dims, each by itself.
+// Checks the change of each mesh dim.
 Result CheckKinds(const StepView& view) {
   const Step& step = view.step;
   const bool moves = PlacesMovingDims(step.op);
@@ -72,15 +72,15 @@ Result CheckKinds(const StepView& view) {
                    LeavesText(step.op), view.Name(d), after.ToString());
     }
     if (before == after) continue;
-    return Break(moves ? "mesh_dims" : "after",
-                 "mesh dim {} changes from {} to {}, and the step's mesh_dims {} lack it",
-                 view.Name(d), before.ToString(), after.ToString(),
-                 view.world.Names(step.mesh_dims));
+    return Break(
+        moves ? "mesh_dims" : "after",
+        "mesh dim {} changes from {} to {}, and the step's mesh_dims [{}] do not include it",
+        view.Name(d), before.ToString(), after.ToString(), view.world.Names(step.mesh_dims));
   }
   return std::nullopt;
 }
 
-// The changes of the orders of cuts.
+// Checks the change of the order of cuts of each tensor dim.
 Result CheckCuts(const StepView& view) {
   const Step& step = view.step;
   if (PlacesMovingDims(step.op)) {
@@ -94,7 +94,7 @@ Result CheckCuts(const StepView& view) {
     const Sizes& sizes = view.before.sizes[cut.tensor_dim];
     Cuts expected;
     if (step.op == StepOp::kReduceScatter) {
-      if (cut.before.empty()) continue;  // new cuts stand last, in any order
+      if (cut.before.empty()) continue;  // new cuts are last, in any order
       expected = before;
       for (const int d : cut.after) {
         if (!Contains(before, d)) expected.push_back(d);
@@ -144,7 +144,7 @@ Result CheckReduction(const StepView& view) {
   ReductionFields right;
   if (IsReduction(step.op)) {
     right = FieldsOfReduction(view.world, view.before, step.mesh_dims);
-    // Without a partial mesh dim there is nothing to compare with; CheckData refuses that.
+    // Without a partial mesh dim there is nothing to compare; CheckData refuses that.
     if (!right.op) right.op = step.reduce_op;
     if (!step.reduce_order) {
       return Break("reduce_order", "reduce_order is null; {} reduces", Name(step.op));
@@ -158,7 +158,7 @@ Result CheckReduction(const StepView& view) {
                  *step.reduce_block, Name(step.op));
   }
   if (step.reduce_stages) {
-    // Whole blocks, more than one of them, of more than one contribution each.
+    // Needs two or more whole blocks, each of two or more contributions.
     const int64_t block = step.reduce_block.value_or(0);
     const int64_t size = view.world.GroupSize(step.mesh_dims);
     if (block <= 1 || block >= size || size % block != 0 || *step.reduce_stages != 2) {
@@ -181,7 +181,7 @@ Result CheckSizes(const StepView& view) {
                        (step.reduce_order != ReduceOrder::kAscending || step.reduce_stages)) ||
                       step.op == StepOp::kAllGather;
     right = IsEven(view) ? StepSizes::kEven : pads ? StepSizes::kPadded : StepSizes::kExact;
-    // Blocks may also be as long as their boxes.
+    // Blocks may also have exactly their boxes' sizes.
     if (right == StepSizes::kPadded && step.sizes == StepSizes::kExact && !step.reduce_stages) {
       return std::nullopt;
     }
@@ -199,7 +199,7 @@ Result CheckDTypes(const StepView& view) {
   return ExpectName("dtype", "accumulate_dtype", step.accumulate_dtype, accumulate);
 }
 
-// What the op needs on the mesh dims that it names.
+// Checks the placements that the op needs on its mesh dims.
 Result CheckNeeds(const StepView& view) {
   const Step& step = view.step;
   for (const int d : step.mesh_dims) {
@@ -211,7 +211,7 @@ Result CheckNeeds(const StepView& view) {
     if (IsReduction(step.op)) {
       if (before.IsPartial()) continue;
       if (before.IsCut()) return is("its ranks hold different elements, which would be mixed");
-      return is(fmt::format("what its ranks hold would be counted {} times", view.world.sizes[d]));
+      return is(fmt::format("its value would be counted {} times", view.world.sizes[d]));
     }
     const bool needs_cut = step.op == StepOp::kAllGather || step.op == StepOp::kAllToAll;
     if (before.IsReplicated() && needs_cut) {
@@ -224,17 +224,17 @@ Result CheckNeeds(const StepView& view) {
     }
     if (before.IsPartial()) return is("contributions would be lost");
     if (step.op == StepOp::kMask && before.IsCut() && view.after.dims[d].op == ReduceOp::kAvg) {
-      return is("there is no identity of avg to fill the rest with");
+      return is("avg has no identity to fill the other elements with");
     }
   }
   return std::nullopt;
 }
 
-// Whether the boxes after are made of what the op brings together.
+// Whether the boxes that the op brings together cover the boxes after.
 Result CheckBoxes(const StepView& view) {
   const Step& step = view.step;
   const StepOp op = step.op;
-  // A local step and a reduction leave a rank parts of its own box.
+  // After a local step or a reduction, a rank has parts of its own box only.
   const bool gathers = op != StepOp::kSlice && !IsReduction(op);
   for (const CutChange& cut : view.change.cuts) {
     const std::optional<Uncovered> uncovered = FindUncovered(
@@ -251,13 +251,13 @@ Result CheckBoxes(const StepView& view) {
   return std::nullopt;
 }
 
-// What the op needs of the places in the orders of cuts, where data alone would not tell.
+// Checks the op's needs on the order of cuts that the data alone does not show.
 Result CheckPlaces(const StepView& view) {
   const Step& step = view.step;
   if (step.op == StepOp::kPermute && !SourcesOfPermute(view.world, view.change)) {
     return Break("data",
-                 "the cuts before and after are not of equal sizes pairwise: the box of a rank "
-                 "after is no member's box before");
+                 "the cuts before and after do not have equal sizes pairwise: no member holds the "
+                 "box that a rank needs");
   }
   for (const CutChange& cut : view.change.cuts) {
     for (size_t i = 0; i < cut.before.size(); ++i) {
@@ -265,19 +265,21 @@ Result CheckPlaces(const StepView& view) {
       if (step.op == StepOp::kSlice) {
         const auto place = std::find(cut.after.begin(), cut.after.end(), d) - cut.after.begin();
         if (place > static_cast<int>(i) && place < static_cast<int>(cut.after.size())) continue;
-        return Break("op", "slice needs mesh dim {} replicated, or behind more cuts after the step",
+        return Break("op",
+                     "slice needs mesh dim {} replicated before the step, or at a later place in "
+                     "the order of cuts after it",
                      view.Name(d));
       }
       const bool gathers = step.op == StepOp::kAllGather || step.op == StepOp::kMask;
       if (!gathers || Contains(step.mesh_dims, d)) continue;
-      return Break("op", "{} needs the last cuts of tensor dim {}; {} is behind them",
+      return Break("op", "{} needs the last cuts of tensor dim {}; the cut by {} comes after them",
                    Name(step.op), cut.tensor_dim, view.Name(d));
     }
   }
   return std::nullopt;
 }
 
-// Only a cast changes the dtype, and it does.
+// Only a cast changes the dtype, and every cast does.
 Result CheckDTypeAfter(const Step& step, DType before) {
   const DType after = step.after.dtype();
   if (step.op != StepOp::kCast) {
@@ -335,7 +337,7 @@ std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh,
   if (auto broken = CheckDTypeAfter(step, dtype_before)) return broken;
   if (step.op == StepOp::kCast) {
     if (!step.mesh_dims.empty()) {
-      return Break("mesh_dims", "a cast names no mesh dim, this one {}", step.mesh_dims.size());
+      return Break("mesh_dims", "a cast has no mesh dims; this one has {}", step.mesh_dims.size());
     }
   } else if (step.mesh_dims.empty()) {
     if (step.op != StepOp::kExchange) return Break("mesh_dims", "mesh_dims are empty");
@@ -365,16 +367,17 @@ std::optional<Broken> CheckFields(const StepView& view) {
   }
   if (view.world.GroupSize(view.change.moving) > kMaxMoving) {
     return Break("scale",
-                 "a step that moves data between {} ranks is beyond the {} that can be followed",
+                 "a step that moves data between {} ranks is too large to verify; the limit is {}",
                  view.world.GroupSize(view.change.moving), kMaxMoving);
   }
-  // Ragged cuts leave parents of many sizes, whose choices are gone through one by one.
+  // Ragged cuts leave parents of many sizes; every combination of them is checked.
   Wide choices = 1;
   for (const CutChange& cut : view.change.cuts) choices *= std::max<size_t>(cut.parents.size(), 1);
   if (choices * view.world.GroupSize(view.change.moving) > kMaxChoices) {
     return Break("scale",
-                 "a step that moves data between {} ranks in each of {} kinds of groups is beyond "
-                 "the {} moves that can be followed",
+                 "a step that moves data between {} ranks in each of {} kinds of groups is too "
+                 "large to verify; "
+                 "the limit is {} moves",
                  view.world.GroupSize(view.change.moving), static_cast<int64_t>(choices),
                  kMaxChoices);
   }
@@ -390,8 +393,8 @@ std::optional<Broken> CheckData(const StepView& view) {
 
 bool IsEven(const StepView& view) {
   if (view.world.empty) return true;
-  // The pieces of a parent that is not empty make it up, so they are of one size where that size
-  // times their number is the parent's.
+  // The pieces of a non-empty parent cover it, so they have equal sizes if their number divides its
+  // size.
   for (const CutChange& cut : view.change.cuts) {
     for (const Sizes* sizes : {&cut.sizes_before, &cut.sizes_after}) {
       if (std::adjacent_find(sizes->begin(), sizes->end(), std::not_equal_to<>()) != sizes->end()) {

@@ -1,4 +1,4 @@
-// What docs/plan_format.md says about one step. Internal to the verifier.
+// Checks one step on one mesh by docs/plan_format.md. Internal to the verifier.
 //
 //   StepView view = {world, step, before, after, ChangeOf(world, before, after)};
 //   std::optional<Broken> broken = CheckFields(view);
@@ -17,29 +17,30 @@
 
 namespace meshift::verifier_internal {
 
-// A step with the states between which it stands.
+// A step, and the states before and after it.
 struct StepView {
-  const World& world;  // of the value after
+  const World& world;  // of the value after the step
   const Step& step;
   const State& before;
   const State& after;
-  Change change;  // from before to after; none where it crosses
-  // Of the value before, where the step takes it to another mesh; else null.
+  Change change;  // from before to after; empty for a crossing
+  // Of the value before a crossing; null for other steps.
   const World* from_world = nullptr;
 
   bool Crosses() const { return from_world != nullptr; }
   std::string Name(int mesh_dim) const { return world.mesh.dim(mesh_dim).name; }
-  // Of the value before.
+  // The mesh and shape of the value before the step.
   const World& world_before() const { return Crosses() ? *from_world : world; }
   int mesh_before() const { return Crosses() ? 0 : step.mesh; }
-  // Whether it adds contributions: a reduction, or a step to another mesh with a reduce_op.
+  // Whether the step adds contributions: a reduction, or a crossing with a reduce_op.
   bool Reduces() const { return IsReduction(step.op) || (Crosses() && step.reduce_op); }
-  // The mesh dims whose contributions it adds, of the mesh of the value before, in mesh order: of a
-  // step to another mesh all that are P.
+  // The mesh dims whose contributions it adds, of the mesh before the step, in mesh order. For a
+  // crossing: all that are P.
   DimSet ReducedDims() const;
 };
 
-// What the P of `mesh_dims` say of the reduction over them; nullopt where none is P, or no avg.
+// The fields of the reduction over `mesh_dims` that follow from their P. `op` is nullopt if none is
+// P, `divisor` if none is P(avg).
 struct ReductionFields {
   std::optional<ReduceOp> op;
   std::optional<int64_t> divisor;
@@ -47,18 +48,18 @@ struct ReductionFields {
 ReductionFields FieldsOfReduction(const World& world, const State& before,
                                   absl::Span<const int> mesh_dims);
 
-// Whether the op is one of this version, its mesh dims are dims of the mesh and its dtype is known:
-// what must hold before anything else can be asked. `mesh` is where the value is, `like` a sharding
-// there of its shape. Not for steps that cross (planner/verifier/crossing.h), as those below.
+// Whether the op is known, its mesh dims exist and the dtype after it is right: the other checks
+// depend on it. `mesh` is the mesh of the value, `like` a sharding there of its shape. Crossings
+// have checks of their own (planner/verifier/crossing.h) instead of this one and those below.
 std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh, DType dtype_before);
-// Every field but the costs: what the op leaves, group, tensor dims, reduction, sizes, dtypes.
+// Checks every field but the costs: placements after, group, tensor dims, reduction, sizes, dtypes.
 std::optional<Broken> CheckFields(const StepView& view);
-// Whether every rank can have what `after` gives it, each element and contribution once.
+// Whether every rank can get its box of `after`, each element and each contribution once.
 std::optional<Broken> CheckData(const StepView& view);
 
-// Whether all members' boxes have one size before, and one after.
+// Whether all members have boxes of one size before, and of one size after.
 bool IsEven(const StepView& view);
-// Whether the op on the dtype before gives the same bits in any order.
+// Whether the reduction gives the same bits in any order.
 bool IsExactReduction(const StepView& view);
 
 }  // namespace meshift::verifier_internal

@@ -1,3 +1,5 @@
+// Verify(): the order of the checks, and those of a whole plan: meshes, target, work, averages,
+// bytes and totals. The other files of this folder check steps, casts, groups and promises.
 #include "meshift/verifier.h"
 
 #include <fmt/format.h>
@@ -66,12 +68,12 @@ PlanFault Fault(std::optional<int> step, std::string_view rule, fmt::format_stri
   return {step, std::string(rule), fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// What does not fit is stated as the largest number.
+// INT64_MAX for larger values: so plans state them.
 int64_t Saturated(Wide value) {
   return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
 }
 
-// What must hold before the steps can be looked at.
+// Checks source, target and meshes: the other checks depend on them.
 Result CheckEnds(const PlanFields& plan) {
   const auto meshes = static_cast<int>(plan.meshes.size());
   for (const int mesh : {plan.from_mesh, plan.to_mesh}) {
@@ -79,9 +81,10 @@ Result CheckEnds(const PlanFields& plan) {
       return Fault({}, "mesh", "mesh {} is out of range for a plan of {} mesh(es)", mesh, meshes);
     }
   }
-  if (meshes > 2) return Fault({}, "mesh", "{} meshes are listed, at most two are used", meshes);
+  if (meshes > 2) return Fault({}, "mesh", "{} meshes are listed; a plan has at most two", meshes);
   if (plan.from_mesh != 0 || plan.to_mesh != meshes - 1) {
-    return Fault({}, "mesh", "'from' is on mesh {}, 'to' on mesh {}; of {} they are 0 and {}",
+    return Fault({}, "mesh",
+                 "'from' is on mesh {}, 'to' on mesh {}; with {} mesh(es) they must be on 0 and {}",
                  plan.from_mesh, plan.to_mesh, meshes, meshes - 1);
   }
   if (meshes == 2 && plan.meshes[0] == plan.meshes[1]) {
@@ -92,20 +95,20 @@ Result CheckEnds(const PlanFields& plan) {
                  plan.from.mesh() != plan.meshes[0] ? 0 : plan.to_mesh);
   }
   if (plan.from.shape() != plan.to.shape()) {
-    return Fault({}, "target", "'from' is of {}, 'to' of {}", plan.from.tensor().ToString(),
-                 plan.to.tensor().ToString());
+    return Fault({}, "target", "'from' is {} and 'to' is {}; their shapes must be equal",
+                 plan.from.tensor().ToString(), plan.to.tensor().ToString());
   }
   for (const DeviceMesh& mesh : plan.meshes) {
     if (mesh.NumRanks() <= verifier_internal::kMaxMoving) continue;
     if (mesh.IsRowMajor() && meshes == 1) continue;
-    return Fault({}, "scale", "a {} of {} ranks{} is beyond the {} that can be followed",
+    return Fault({}, "scale", "a {} of {} ranks{} is too large to verify; the limit is {}",
                  mesh.IsRowMajor() ? "mesh" : "list", mesh.NumRanks(),
                  meshes == 2 ? " in a plan of two meshes" : "", verifier_internal::kMaxMoving);
   }
   return std::nullopt;
 }
 
-// Goes through the passes; each looks at all steps.
+// Runs the passes; each checks all steps.
 class Verifier {
  public:
   Verifier(const PlanFields& plan, int64_t max_work)
@@ -125,9 +128,9 @@ class Verifier {
   }
 
  private:
-  // All ranks' states, before the first step and after each; fills views_.
+  // Fills states_ and views_.
   Result CheckSteps();
-  // Before anything is gone through that is as large as a group or a list of ranks.
+  // Charges the work that is proportional to groups or lists of ranks, before it is done.
   Result CheckWork();
   Result CheckTarget() const;
   Result CheckAllData();
@@ -136,17 +139,17 @@ class Verifier {
   Result CheckTotals() const;
   Result CheckLimit(int64_t peak_bytes) const;
   Wide CopiedBytes() const;
-  Wide SourceBytes() const;  // the largest local tensor's
+  Wide SourceBytes() const;  // of the largest local tensor
   Wide TargetBytes() const;
 
   const PlanFields& plan_;
   const World from_world_;
-  const World to_world_;  // the same where there is one mesh
+  const World to_world_;  // equal to from_world_ in a plan on one mesh
   WorkBudget budget_;
-  std::vector<State> states_;  // before the first step, after each
+  std::vector<State> states_;  // before the first step, and after each step
   std::vector<StepView> views_;
-  CrossingTraffic crossing_;  // of the step that leads to the other mesh
-  Wide sent_ = 0;             // of all steps
+  CrossingTraffic crossing_;  // of the crossing
+  Wide sent_ = 0;             // the sum over all steps
   Wide ns_ = 0;
   Wide workspace_ = 0;
 };
@@ -156,7 +159,7 @@ Result Verifier::CheckSteps() {
   states_.reserve(n + 1);  // views_ refer into it
   views_.reserve(n);
   states_.push_back(StateOf(plan_.from));
-  int mesh = plan_.from_mesh;  // where the value is
+  int mesh = plan_.from_mesh;  // the mesh of the value
   for (size_t i = 0; i < n; ++i) {
     const Step& step = plan_.steps[i];
     const auto index = static_cast<int>(i);
@@ -185,8 +188,8 @@ Result Verifier::CheckSteps() {
 }
 
 Result Verifier::CheckWork() {
-  // Of a member that a step moves data to or from, in each kind of group; of a rank of a list; of a
-  // rank of two meshes, where it is in a group, and where the value crosses.
+  // Units of work per member of a moving group of each kind, per rank of a listed mesh, per rank of
+  // two meshes in each group that is compared, and per rank of two meshes.
   constexpr int64_t kMemberWork = 8;
   constexpr int64_t kListedWork = 8;
   constexpr int64_t kGroupedWork = 16;
@@ -194,7 +197,7 @@ Result Verifier::CheckWork() {
   const bool crosses = plan_.meshes.size() > 1;
   int64_t ranks = 0;
   for (const DeviceMesh& mesh : plan_.meshes) ranks += mesh.NumRanks();
-  int64_t groups = 0;  // that are compared by their ranks, where the plan names a budget of them
+  int64_t groups = 0;  // the groups that are compared by their ranks, for a budget of groups
   const GroupBudget& limits = plan_.inputs.options.groups;
   if (limits.existing_groups) groups += 1 + std::ssize(*limits.existing_groups);
   if (limits.IsSet()) groups += std::ssize(views_);
@@ -217,7 +220,7 @@ Result Verifier::CheckTarget() const {
   if (last == to) return std::nullopt;
   const std::string_view who = plan_.steps.empty() ? "the source" : "the last step";
   if (last.dtype != to.dtype) {
-    return Fault({}, "target", "{} leaves {}; the target is of {}", who, Name(last.dtype),
+    return Fault({}, "target", "{} leaves {}; the target has dtype {}", who, Name(last.dtype),
                  Name(to.dtype));
   }
   for (size_t d = 0; d < to.dims.size(); ++d) {
@@ -245,9 +248,9 @@ Result Verifier::CheckAllData() {
   return std::nullopt;
 }
 
-// Averages of integers: truncated once, after all sums; and not of copies, whose sum may wrap.
+// An average of integers is truncated once, after all sums. It must not sum copies, which may wrap.
 Result Verifier::CheckAverages() const {
-  std::vector<std::pair<int, int>> copies;  // mesh and mesh dim that were masked to P(avg)
+  std::vector<std::pair<int, int>> copies;  // mesh and mesh dim of masks to P(avg)
   std::optional<int> averaged;
   for (size_t i = 0; i < views_.size(); ++i) {
     const StepView& view = views_[i];
@@ -286,7 +289,7 @@ Wide Verifier::TargetBytes() const {
 
 Result Verifier::CheckBytes() {
   const Buffers buffers = plan_.inputs.options.buffers;
-  // What every rank has of a source that is given up.
+  // The bytes that every rank has of a consumed source.
   Wide scratch = 0;
   if (buffers == Buffers::kConsumed && plan_.from_mesh == plan_.to_mesh) {
     const State& source = states_.front();
@@ -318,8 +321,8 @@ Result Verifier::CheckBytes() {
   return std::nullopt;
 }
 
-// In one buffer a step that reads the source and writes the target works on a copy of the smaller,
-// but for an all_reduce, which is in place, and a relabel that leaves all values where they are.
+// In one buffer, a single step works on a copy of the smaller of source and target, except an
+// all_reduce, which is in place, and a relabel that leaves all values where they are.
 Wide Verifier::CopiedBytes() const {
   if (plan_.steps.size() != 1 || plan_.steps[0].op == StepOp::kAllReduce) return 0;
   bool stays = plan_.steps[0].op == StepOp::kRelabel;
@@ -370,17 +373,17 @@ Result Verifier::CheckTotals() const {
   return std::nullopt;
 }
 
-// That the plan keeps to the limits which were asked for.
+// Checks the limits max_value and max_memory of the options.
 Result Verifier::CheckLimit(int64_t peak_bytes) const {
   const PlannerOptions& options = plan_.inputs.options;
   for (size_t i = 0; options.max_value && i + 1 < plan_.steps.size(); ++i) {
     if (plan_.steps[i].bytes_out <= *options.max_value) continue;
     return Fault(static_cast<int>(i), "max_value",
-                 "the value behind step {} has {} bytes; asked for was at most {}", i,
+                 "the value after step {} has {} bytes; max_value is {}", i,
                  plan_.steps[i].bytes_out, *options.max_value);
   }
   if (options.max_memory && peak_bytes > *options.max_memory) {
-    return Fault({}, "max_memory", "peak_bytes is {}; asked for was at most {}", peak_bytes,
+    return Fault({}, "max_memory", "peak_bytes is {}; max_memory is {}", peak_bytes,
                  *options.max_memory);
   }
   return std::nullopt;

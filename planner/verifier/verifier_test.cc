@@ -1,4 +1,4 @@
-// Plans that are right.
+// Right plans, which the verifier accepts.
 #include "meshift/verifier.h"
 
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ TEST(VerifierTest, Casts) {
        {{kAllGather, "a", "R", 8, 32, 24}, Cast(kF32, "R", 32, 64)},
        32,
        kF32},
-      // Gradients: reduced in f32, in bf16 before and after.
+      // Gradients in bf16, reduced in f32.
       {"a=2",
        "bf16[8]",
        "P",
@@ -61,9 +61,9 @@ TEST(VerifierTest, Casts) {
        {{kAllReduce, "a", "R", 16, 16, 16}, Cast(kF32, "R", 16, 32)},
        16,
        kF32},
-      // The option has no say where nothing is reduced.
+      // The option reduce_dtype does not matter without reductions.
       {"a=2", "bf16[8]", "R", "R", {Cast(kF64, "R", 16, 64)}, 0, kF64, kF32},
-      // Exact casts may be several; so may what stays partial under them.
+      // Several exact casts are allowed, also of a value that stays partial.
       {"a=2", "f8e4m3[8]", "P", "P", {Cast(kF16, "P", 8, 16), Cast(kF32, "P", 16, 32)}, 16, kF32},
       {"a=2",
        "f8e4m3[8]",
@@ -74,7 +74,7 @@ TEST(VerifierTest, Casts) {
        kI8},
       {"a=2", "i8[8]", "R", "R", {Cast(kI32, "R", 8, 32), Cast(kU16, "R", 32, 16)}, 32, kU16},
       {"a=2", "i8[8]", "R", "R", {Cast(kF16, "R", 8, 16), Cast(kC64, "R", 16, 64)}, 16, kC64},
-      // Rounded once before the reduction, and once after it.
+      // Rounded once before the reduction and once after it.
       {"a=2",
        "f32[8]",
        "P",
@@ -83,7 +83,7 @@ TEST(VerifierTest, Casts) {
        32,
        kF16,
        kBF16},
-      // A mask behind the casts; or before them, and reduced meanwhile.
+      // A mask after the casts, or before them with a reduction in between.
       {"a=2",
        "i8[4]",
        "R",
@@ -100,7 +100,7 @@ TEST(VerifierTest, Casts) {
         Cast(kBF16, "R,R", 4, 2)},
        32,
        kBF16},
-      // Integers are averaged in the reduce dtype.
+      // An average of integers is formed in the reduce dtype.
       {"a=2,b=2",
        "i32[4]",
        "P(avg),P",
@@ -125,7 +125,7 @@ TEST(VerifierTest, Casts) {
             "1 data: an average of i32 is not the last reduction; step 2 reduces");
 }
 
-// Two elements a byte.
+// Elements of 4 bits.
 TEST(VerifierTest, PackedElements) {
   ExpectRight({
       {"a=2", "f4e2m1[8]", "S(0)", "R", {{kAllGather, "a", "R", 2, 4, 2}}, 0},
@@ -150,7 +150,7 @@ TEST(VerifierTest, FingerprintIsTheLastRule) {
   EXPECT_TRUE(Verify(Plan::Seal(fields)).ok());
 }
 
-// Numbers beyond 2^63 - 1 are stated as that.
+// Numbers above 2^63 - 1 are stated as 2^63 - 1.
 TEST(VerifierTest, LargeTensors) {
   const int64_t bytes = INT64_MAX - 3;
   PlanFields plan = MakeFields({"a=4",
@@ -165,7 +165,7 @@ TEST(VerifierTest, LargeTensors) {
             "0 bytes: bytes_sent is 9223372036854775806; it should be 9223372036854775807");
 }
 
-// A step costs what its group and its parents' sizes cost, not what the mesh does.
+// The time depends on the step's group and the sizes of its parents, not on the mesh.
 TEST(VerifierTest, LargeMeshes) {
   ExpectRight({
       {"a=1024,b=1024",

@@ -1,7 +1,8 @@
 #!/bin/bash
-# PyTorch's own analyser reads the records of a job with one rank missing, and names it. Also where that rank has left no record.
+# PyTorch's own analyser reads the records of a job with one missing rank, and names the rank, even
+# if that rank has left no record.
 #
-#   flight_recorder_test.sh MESHIFT MISSING_RANK      # MESHIFT_TORCH_PYTHON: a Python that has PyTorch 2.10 or later
+#   flight_recorder_test.sh MESHIFT MISSING_RANK      # MESHIFT_TORCH_PYTHON: a Python that has PyTorch 2.10 or later, and must have it
 set -u
 meshift=$1 missing_rank=$2
 python=${MESHIFT_TORCH_PYTHON:-python3}
@@ -9,7 +10,8 @@ work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/fr.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 if ! "$python" -c 'import torch.distributed.flight_recorder.fr_trace' > "$work/import" 2>&1; then
   echo "skipped: $python has no torch.distributed.flight_recorder (PyTorch 2.10 or later): $(tail -n 1 "$work/import")"
-  exit 0
+  [[ -z ${MESHIFT_TORCH_PYTHON:-} ]]
+  exit
 fi
 "$python" -c 'import torch; print("PyTorch", torch.__version__)'
 for missing in 2 0; do
