@@ -231,7 +231,7 @@ struct EndedCall {
 
 // A rare event.
 struct LogEvent {
-  // kLibrary comes once, before all others, with Engine::Library() where that is not empty.
+  // kLibrary is logged once, before all others, with Engine::Library() if that is not empty.
   enum class Kind : uint8_t { kRedistributor, kSplit, kTimeout, kAbort, kDump, kLibrary };
   Kind kind = Kind::kRedistributor;
   std::string_view text;  // one line
@@ -291,8 +291,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   virtual const std::string& name() const = 0;  // "local"
-  // What moves its data, as a line for logs: "NCCL 2.28.9 of /usr/lib/libnccl.so.2, plugins: none".
-  // Plugins are the files that the process has loaded by now. Empty: the engine itself moves it.
+  // The library that sends the data, as a line for logs: "NCCL 2.28.9 of /usr/lib/libnccl.so.2,
+  // plugins: none". Plugins are the files that the process has loaded so far. Empty: the engine
+  // itself.
   virtual std::string Library() const { return ""; }
   virtual int64_t rank() const = 0;  // this process's rank: 0 .. world_size()-1
   virtual int64_t world_size() const = 0;
