@@ -273,8 +273,8 @@ RC_GTEST_PROP(DeviceMeshProperty, RanksPositionsAndCoordinatesAgree, ()) {
   }
 }
 
-// By definition: the ranks that differ only in the dims, in coordinate order; groups partition.
-// All members get one list, however the mesh is held; small groups have equal ones.
+// All members of a large group get the same list, also through copies of the mesh; lists of small
+// groups are equal.
 TEST(DeviceMeshTest, MembersShareTheListOfTheirGroup) {
   const DeviceMesh mesh = Mesh("a=50,b=40");
   const DeviceMesh copy = mesh;
@@ -290,6 +290,8 @@ TEST(DeviceMeshTest, MembersShareTheListOfTheirGroup) {
   EXPECT_EQ(Mesh("a=3@5,1,7").GroupListOf({0}, 7), RankList({1, 5, 7}));
 }
 
+// The definition: the ranks that differ only in the dims, in coordinate order; groups partition the
+// mesh.
 RC_GTEST_PROP(DeviceMeshProperty, GroupsAreThoseThatDifferOnlyInTheDims, ()) {
   const DeviceMesh mesh = *AnyMesh();
   const std::vector<int> dims = AnyDims(mesh);

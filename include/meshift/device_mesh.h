@@ -120,8 +120,9 @@ class DeviceMesh {
   // it only in those dims, in coordinate order (row-major over `mesh_dims`).
   // REQUIRES: rank is in the mesh.
   std::vector<int64_t> GroupOf(absl::Span<const int> mesh_dims, int64_t rank) const;
-  // The same in ascending order, as a list that all members share while the mesh exists. O(1) after
-  // the first call for a group.
+  // The same in ascending order. The members of a group of 32 ranks or more share one cached list:
+  // O(1) after the first call, while the cache holds it (about 4 million ranks). Smaller lists are
+  // made per call.
   RankList GroupListOf(absl::Span<const int> mesh_dims, int64_t rank) const;
   // All groups over `mesh_dims`, in order of the coordinates of the other dims.
   std::vector<std::vector<int64_t>> Groups(absl::Span<const int> mesh_dims) const;
