@@ -36,15 +36,15 @@ Topology BytesAlone() {
 constexpr const char* kHead =
     R"(# Plans beside those of other planners
 
-`./bazelw run //tools:comparison > docs/comparison.md` makes this page. The peers' plans were measured
-on a 2x2 mesh ([tests/data](../tests/data/README.md)): PyTorch 2.15.0 DTensor's *greedy* planner (its
-default) and *graph* search, *flat* with flattened groups made by hand; JAX 0.10.2 by *xla* and by
-*shardy*. Meshift's plans are proven, and run on the local engine.
+`./bazelw run //tools:comparison > docs/comparison.md` makes this page. The peers' plans were
+measured on a 2x2 mesh ([tests/data](../tests/data/README.md)): PyTorch 2.15.0 DTensor's *greedy*
+planner (its default) and *graph* search, *flat* with flattened groups made by hand; JAX 0.10.2 by
+*xla* and by *shardy*. Meshift's plans are proven, and run on the local engine.
 
-A cell has the peer's figure, Meshift's for the same cases, and Meshift's *by bytes*: where starts cost
-next to nothing, as for large tensors. *Collectives*: mean of a plan. *Bytes*: geometric mean of the
-worst rank's bytes over the [lower bound](design.md#lower-bound). *Wrong*: cases with wrong data. *Same
-sum*: cases in which several groups compute one sum, so that its copies may differ.
+A cell has the peer's figure, Meshift's for the same cases, and Meshift's *by bytes*: where starts
+cost next to nothing, as for large tensors. *Collectives*: mean of a plan. *Bytes*: geometric mean
+of the worst rank's bytes over the [lower bound](design.md#lower-bound). *Wrong*: cases with wrong
+data. *Same sum*: cases in which several groups compute one sum, so that its copies may differ.
 
 )";
 
@@ -151,9 +151,9 @@ absl::Status PrintComparison() {
                ours.duplicated, by_bytes.duplicated);
   }
   fmt::print(
-      "\nThe peers' right plans that send more bytes than Meshift's, and those that send fewer: in "
-      "more\ncollectives, else with one sum computed by several groups, else neither. The tensors "
-      "are small: a\nstart costs more than the bytes.\n\n"
+      "\nThe peers' right plans that send more bytes than Meshift's, and those that send fewer: in more\n"
+      "collectives, else with one sum computed by several groups, else neither. The tensors are small: a\n"
+      "start costs more than the bytes.\n\n"
       "| planner | more | fewer, more collectives | fewer, same sum | fewer, neither |\n"
       "|---|---|---|---|---|\n");
   for (const auto& [name, row] : rows) {
