@@ -48,7 +48,14 @@ data. *Same sum*: cases in which several groups compute one sum, so that its cop
 
 )";
 
-// Of one side of a comparison.
+constexpr const char* kCounts = R"(
+The peers' right plans that send more bytes than Meshift's, and those that send fewer: in more
+collectives, else with one sum computed by several groups, else neither. The tensors are small: a
+start costs more than the bytes.
+
+)";
+
+// One side of a comparison.
 struct Side {
   int64_t cases = 0;
   int64_t collectives = 0;
@@ -150,10 +157,8 @@ absl::Status PrintComparison() {
                by_bytes.worst, peer.wrong, ours.wrong, by_bytes.wrong, peer.duplicated,
                ours.duplicated, by_bytes.duplicated);
   }
+  fmt::print("{}", kCounts);
   fmt::print(
-      "\nThe peers' right plans that send more bytes than Meshift's, and those that send fewer: in more\n"
-      "collectives, else with one sum computed by several groups, else neither. The tensors are small: a\n"
-      "start costs more than the bytes.\n\n"
       "| planner | more | fewer, more collectives | fewer, same sum | fewer, neither |\n"
       "|---|---|---|---|---|\n");
   for (const auto& [name, row] : rows) {
