@@ -61,7 +61,7 @@ void ExpectPrinted(const std::string& page, size_t count) {
 
 TEST(Readme, ShowsWhatTheCommandsPrint) {
   ExpectPrinted("README.md", 2);
-  ExpectPrinted("docs/command_line.md", 4);
+  ExpectPrinted("docs/command_line.md", 1);
 }
 
 TEST(Readme, ShowsCodeThatIsCompiledAndRun) {

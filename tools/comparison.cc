@@ -37,23 +37,21 @@ Topology BytesAlone() {
 constexpr const char* kHead =
     R"(# Comparison with the plans of other planners
 
-Made by `./bazelw run //tools:comparison > docs/comparison.md`. The peers' plans were measured by
-running them on a 2x2 mesh (`tests/data/README.md`): PyTorch 2.15.0 DTensor, *greedy* (its default)
-and *graph* (its search), *flat* with flattened groups made by hand beforehand; and the programs
-that JAX 0.10.2 compiles with *xla* and with Shardy's own planner. Meshift's are its default plans
-for the same cases, proven by the verifier and run on the local engine.
+`./bazelw run //tools:comparison > docs/comparison.md` makes this page. The peers' plans were
+measured on a 2x2 mesh ([tests/data](../tests/data/README.md)): PyTorch 2.15.0 DTensor's *greedy*
+planner (its default) and *graph* search, *flat* with flattened groups made by hand; JAX 0.10.2 by
+*xla* and by *shardy*. Meshift's plans are proven, and run on the local engine.
 
-Each row has the cases in which the peer was measured, and the figures of both sides for these
-cases. The tensors are small, so with default costs Meshift sends more bytes to avoid the start of a
-collective; *by bytes* are its plans with start-up costs near zero, as for large tensors.
-*Collectives*: mean per plan. *Bytes*: the bytes that the worst rank sends divided by the bound (no
-algorithm has a lower average: `docs/design.md`, "Lower bound"), as the geometric mean over the
-cases in which bytes must move; *at most*: the worst case. *Wrong*: cases with wrong results. *Same
-sum*: cases in which several groups compute the same sum, so that its copies may differ.
+A cell has the peer's figure, Meshift's for the same cases, and Meshift's *by bytes*: where starts
+cost next to nothing, as for large tensors. *Collectives*: mean of a plan. *Bytes*: geometric mean
+of the worst rank's bytes over the [lower bound](design.md#lower-bound). *Wrong*: cases with wrong
+data. *Same sum*: cases in which several groups compute one sum, so that its copies may differ.
+*More*, *fewer*: the peer's right plans that send more or fewer bytes than Meshift's. The tensors
+are small: a start costs more than the bytes.
 
 )";
 
-// The sums of one side of a comparison.
+// One side of a comparison.
 struct Side {
   int64_t cases = 0;
   int64_t collectives = 0;
@@ -76,23 +74,18 @@ struct Side {
     log_ratio += std::log(ratio);
     worst = ratio > worst ? ratio : worst;
   }
-  std::string ToString() const {
-    return fmt::format("{:.2f} | {:.2f} | {:.1f} | {} | {}",
-                       static_cast<double>(collectives) / static_cast<double>(cases),
-                       std::exp(log_ratio / static_cast<double>(moving)), worst, wrong, duplicated);
+  double mean_collectives() const {
+    return static_cast<double>(collectives) / static_cast<double>(cases);
   }
+  double mean_ratio() const { return std::exp(log_ratio / static_cast<double>(moving)); }
 };
 
 struct Row {
   Side peer;
   Side ours;
-  Side by_bytes;            // for our plans too
-  int64_t fewer_bytes = 0;  // cases in which we send fewer than the peer
-  // Cases in which we send more, by the first that applies: the peer's plan has more collectives;
-  // it computes a sum several times; neither.
-  int64_t more_bytes_in_fewer = 0;
-  int64_t more_bytes_in_one_sum = 0;
-  int64_t more_bytes = 0;
+  Side by_bytes;  // ours too
+  int64_t peer_sends_more = 0;
+  int64_t peer_sends_fewer = 0;
 };
 
 // The result of proving and running one of our plans.
@@ -134,33 +127,24 @@ absl::Status PrintComparison() {
       plan->AddTo(&row.ours, bound);
       by_bytes->AddTo(&row.by_bytes, bound);
       if (peer.is_wrong) continue;
-      row.fewer_bytes += total.bytes_sent < peer.bytes_sent ? 1 : 0;
-      if (total.bytes_sent <= peer.bytes_sent) continue;
-      ++(total.collectives < peer.collectives ? row.more_bytes_in_fewer
-         : peer.is_duplicated                 ? row.more_bytes_in_one_sum
-                                              : row.more_bytes);
+      row.peer_sends_more += peer.bytes_sent > total.bytes_sent ? 1 : 0;
+      row.peer_sends_fewer += peer.bytes_sent < total.bytes_sent ? 1 : 0;
     }
   }
   fmt::print("{}", kHead);
   fmt::print(
-      "| planner | cases | collectives | bytes : bound | at most | wrong | same sum |\n"
-      "| --- | --- | --- | --- | --- | --- | --- |\n");
+      "| planner | cases | collectives | bytes : bound | at most | wrong | same sum | more | fewer "
+      "|\n|---|---|---|---|---|---|---|---|---|\n");
   for (const auto& [name, row] : rows) {
-    fmt::print("| {} | {} | {} |\n", name, row.peer.cases, row.peer.ToString());
-    fmt::print("| Meshift, same cases | {} | {} |\n", row.ours.cases, row.ours.ToString());
-    fmt::print("| Meshift, by bytes | {} | {} |\n", row.by_bytes.cases, row.by_bytes.ToString());
-  }
-  fmt::print(
-      "\nAmong the peers' correct plans: how many send more bytes than Meshift's, and how many "
-      "send fewer:\n"
-      "with more collectives, else with the same sum computed by several groups, else neither. The "
-      "tensors\n"
-      "are small: to start a collective costs more than the bytes.\n\n"
-      "| planner | more | fewer, more collectives | fewer, same sum | fewer, neither |\n"
-      "| --- | --- | --- | --- | --- |\n");
-  for (const auto& [name, row] : rows) {
-    fmt::print("| {} | {} | {} | {} | {} |\n", name, row.fewer_bytes, row.more_bytes_in_fewer,
-               row.more_bytes_in_one_sum, row.more_bytes);
+    const Side& peer = row.peer;
+    const Side& ours = row.ours;
+    const Side& by_bytes = row.by_bytes;
+    fmt::print("| {} | {} | {:.2f}, {:.2f}, {:.2f} | {:.2f}, {:.2f}, {:.2f} ", name, peer.cases,
+               peer.mean_collectives(), ours.mean_collectives(), by_bytes.mean_collectives(),
+               peer.mean_ratio(), ours.mean_ratio(), by_bytes.mean_ratio());
+    fmt::print("| {:.1f}, {:.1f}, {:.1f} | {}, {}, {} | {}, {}, {} | {} | {} |\n", peer.worst,
+               ours.worst, by_bytes.worst, peer.wrong, ours.wrong, by_bytes.wrong, peer.duplicated,
+               ours.duplicated, by_bytes.duplicated, row.peer_sends_more, row.peer_sends_fewer);
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// docs/testing_your_framework.md shows the files of this folder unchanged; its test passes for the
+// docs/testing_your_framework.md shows the test of this folder as it is. The test passes for the
 // right layer and fails, as shown, for the wrong one.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -56,10 +56,8 @@ Outcome RunProgram(const std::string& name) {
 
 TEST(Page, ShowsTheFiles) {
   const std::vector<std::string> blocks = Blocks("cpp");
-  const std::vector<std::string> files = {"column_parallel.h", "column_parallel.cc",
-                                          "column_parallel_test.cc", "column_parallel_wrong.cc"};
-  ASSERT_EQ(blocks.size(), files.size());
-  for (size_t i = 0; i < files.size(); ++i) EXPECT_EQ(blocks[i], Read(kFolder + files[i]));
+  ASSERT_EQ(blocks.size(), 1);
+  EXPECT_EQ(blocks[0], Read(std::string(kFolder) + "column_parallel_test.cc"));
 
   const std::vector<std::string> build = Blocks("python");
   ASSERT_EQ(build.size(), 1);
