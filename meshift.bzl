@@ -1,4 +1,4 @@
-"""A C++ library of Meshift, in whatever workspace it is built.
+"""Defines a C++ library of Meshift; works in any workspace that builds it.
 
     load("//:meshift.bzl", "meshift_library")
 
@@ -6,12 +6,12 @@
 """
 
 def meshift_library(copts = [], **kwargs):
-    """A cc_library that says itself that it is C++20, and is linked into whatever uses it.
+    """A cc_library that sets C++20 itself, and is linked statically.
 
-    A shared library of its own would not find Abseil, which only binaries are linked with.
+    A shared library would not find Abseil, which only binaries link.
 
     Args:
-      copts: beside that.
-      **kwargs: as of any cc_library.
+      copts: further options.
+      **kwargs: those of cc_library.
     """
     native.cc_library(copts = ["-std=c++20"] + copts, linkstatic = True, **kwargs)

@@ -7,25 +7,26 @@
 
 namespace meshift {
 
-// Rows are added one by one. Prices of rows and columns keep every reduced cost >= 0 and those of
-// chosen pairs 0, so that Dijkstra finds the cheapest way to move rows over for a new one.
+// The Hungarian method. Rows are added one by one. Dual prices keep every reduced cost >= 0, and 0
+// for assigned pairs, so that Dijkstra's algorithm finds the shortest augmenting path for the new
+// row.
 std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights,
                                    WorkBudget* budget) {
   assert(static_cast<int64_t>(weights.size()) == n * n);
-  // What a row loses by a column. A place of its own counts for less than any unit of weight; both
-  // with all rows' sums are below 2^107.
+  // The cost of a pair. The tie-break in favour of row == column is smaller than one unit of
+  // weight. Sums over all rows are below 2^107.
   using Cost = __int128;
   const auto cost = [&](int64_t row, int64_t column) {
     return -static_cast<Cost>(weights[row * n + column]) * (n + 1) - (row == column ? 1 : 0);
   };
   constexpr Cost kFar = static_cast<Cost>(std::numeric_limits<int64_t>::max()) << 62;
   constexpr int64_t kNone = -1;
-  constexpr int64_t kColumnsPerWork = 3;  // that are looked at in one unit of work
+  constexpr int64_t kColumnsPerWork = 3;  // examined per unit of work
   std::vector<Cost> row_price(n, 0);
   std::vector<Cost> column_price(n, 0);
   std::vector<int64_t> row_of(n, kNone);
   std::vector<Cost> distance(n);
-  std::vector<int64_t> previous(n);  // column on the way, kNone: the new row
+  std::vector<int64_t> previous(n);  // the column before on the path; kNone: the new row
   std::vector<bool> done(n);
   for (int64_t added = 0; added < n; ++added) {
     distance.assign(n, kFar);
@@ -51,7 +52,7 @@ std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights,
       if (row_of[nearest] == kNone) break;
       row = row_of[nearest];
     }
-    // Prices first, while row_of says whose column was reached.
+    // Update the prices first: they need row_of from before the augmentation.
     row_price[added] += so_far;
     for (int64_t column = 0; column < n; ++column) {
       if (!done[column] || column == via) continue;

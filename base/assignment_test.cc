@@ -12,7 +12,7 @@
 namespace meshift {
 namespace {
 
-// What an assignment is worth, and how many rows have their own column.
+// The total weight of an assignment, and the number of rows in the column of the same number.
 struct Worth {
   __int128 total = 0;
   int64_t own = 0;

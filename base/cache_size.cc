@@ -16,7 +16,7 @@ std::string FirstWord(const std::string& path) {
   return word;
 }
 
-// "491520K"; 0 where it is no such size.
+// Parses "491520K"; 0 if the text is not a size.
 int64_t ParseSize(absl::string_view text) {
   int64_t unit = 1;
   if (absl::ConsumeSuffix(&text, "K")) {

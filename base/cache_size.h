@@ -1,6 +1,6 @@
-// How large the caches of this machine are.
+// The size of this machine's last-level cache.
 //
-//   const int64_t bytes = LastLevelCacheBytes();    // 32 MiB of a core complex, say; 0: not known
+//   const int64_t bytes = LastLevelCacheBytes();    // for instance 32 MiB; 0: unknown
 #ifndef MESHIFT_BASE_CACHE_SIZE_H_
 #define MESHIFT_BASE_CACHE_SIZE_H_
 
@@ -9,9 +9,10 @@
 
 namespace meshift {
 
-// Of the highest level that the first processor has, in bytes; 0 where the system does not say. In
-// a virtual machine that is what its host says. Reads some small files of `root`, laid out as
-// Linux's Documentation/ABI/testing/sysfs-devices-system-cpu says. Safe for concurrent use.
+// The size in bytes of the first processor's highest-level cache; 0 if the system does not report
+// it. In a virtual machine, the value that its host reports. Reads files below `root`, whose layout
+// is documented in Linux's Documentation/ABI/testing/sysfs-devices-system-cpu. Safe for concurrent
+// use.
 int64_t LastLevelCacheBytes(const std::string& root = "/sys/devices/system/cpu/cpu0/cache");
 
 }  // namespace meshift

@@ -1,4 +1,4 @@
-// Integer arithmetic that says when it overflows, and the few roundings that everyone needs.
+// Integer arithmetic that detects overflow or saturates, and rounding of quotients.
 //
 //   if (!CheckedMul(count, ItemBytes(dtype), &bytes)) return InvalidArgument("...");
 #ifndef MESHIFT_BASE_CHECKED_MATH_H_
@@ -8,12 +8,12 @@
 
 namespace meshift {
 
-// *out = a * b; false (and *out unspecified) where that is not representable.
+// *out = a * b; returns false (and *out is unspecified) on overflow.
 inline bool CheckedMul(int64_t a, int64_t b, int64_t* out) {
   return !__builtin_mul_overflow(a, b, out);
 }
 
-// *out = a + b; false (and *out unspecified) where that is not representable.
+// *out = a + b; returns false (and *out is unspecified) on overflow.
 inline bool CheckedAdd(int64_t a, int64_t b, int64_t* out) {
   return !__builtin_add_overflow(a, b, out);
 }
@@ -21,7 +21,7 @@ inline bool CheckedAdd(int64_t a, int64_t b, int64_t* out) {
 // ceil(a / b). REQUIRES: a >= 0, b > 0.
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-// The least multiple of b that is at least a. REQUIRES: a >= 0, b > 0, no overflow.
+// The smallest multiple of b that is >= a. REQUIRES: a >= 0, b > 0, no overflow.
 constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 
 // a * b / c, rounded up, without overflow in between; saturates at INT64_MAX.

@@ -1,7 +1,7 @@
-// dynamic_cast to a final class, for hot paths: compares two pointers instead of walking the
-// classes' descriptions.
+// A dynamic_cast to a final class, for hot paths: it compares two pointers instead of walking the
+// class hierarchy.
 //
-//   auto* mpi = FinalCast<MpiStream>(&stream);    // null: it is another class's
+//   auto* mpi = FinalCast<MpiStream>(&stream);    // null: it has another class
 #ifndef MESHIFT_BASE_FINAL_CAST_H_
 #define MESHIFT_BASE_FINAL_CAST_H_
 
@@ -10,12 +10,13 @@
 
 namespace meshift {
 
-// Null where `from` is null or no Final. `Final` may be const, and must be where From is.
+// Null if `from` is null or not a Final. `Final` may be const, and must be if From is.
 template <typename Final, typename From>
 Final* FinalCast(From* from) {
   static_assert(std::is_final_v<Final> && std::is_polymorphic_v<From>);
   if (from == nullptr) return nullptr;
-  // One description is nearly always all there is; what it says need not be read then.
+  // Usually a class has one type_info, so comparing addresses suffices; otherwise names are
+  // compared.
   const std::type_info& type = typeid(*from);
   if (&type != &typeid(Final) && type != typeid(Final)) return nullptr;
   return static_cast<Final*>(from);

@@ -1,11 +1,11 @@
-// A map bounded by what its entries weigh, which forgets what was not used for the longest time.
+// A map with a limit on the total weight of its entries; it evicts the least recently used entries.
 //
 //   LruCache<int, std::string> cache(1000);
 //   cache.Insert(1, "one", /*weight=*/300);   // bytes, say; or 1 each, to bound their number
 //   std::string* found = cache.Find(1);       // null: not there
 //
-// Values keep their addresses until they are forgotten; a key may point into its value. For one
-// thread at a time.
+// Values keep their addresses until they are evicted; a key may point into its value. Not
+// thread-safe.
 #ifndef MESHIFT_BASE_LRU_CACHE_H_
 #define MESHIFT_BASE_LRU_CACHE_H_
 
@@ -23,9 +23,9 @@ template <typename Key, typename Value>
 class LruCache {
  public:
   explicit LruCache(int64_t max_weight) : max_weight_(max_weight) {}
-  LruCache(LruCache&&) noexcept = default;  // no copies: by_key_ points into entries_
+  LruCache(LruCache&&) noexcept = default;  // not copyable: by_key_ points into entries_
 
-  // Null where there is none; else it counts as used.
+  // Null if the key is not in the map; otherwise the entry counts as used.
   ABSL_ATTRIBUTE_HOT Value* Find(const Key& key) {
     const auto it = by_key_.find(key);
     if (it == by_key_.end()) return nullptr;
@@ -33,8 +33,8 @@ class LruCache {
     return &it->second->value;
   }
 
-  // Puts in an entry, unless there is one with an equal key; others make room. Returns the value of
-  // that key; null where it is too heavy for the map by itself. REQUIRES: weight > 0.
+  // Inserts an entry, unless the key exists; evicts others to make room. Returns the value of the
+  // key; null if `weight` exceeds the limit of the map. REQUIRES: weight > 0.
   Value* Insert(Key key, Value value, int64_t weight = 1) {
     if (weight > max_weight_) return nullptr;
     if (Value* found = Find(key)) return found;
@@ -51,7 +51,7 @@ class LruCache {
     return &entries_.front().value;
   }
 
-  // Forgets an entry, if there is one.
+  // Removes the entry of the key, if any.
   void Erase(const Key& key) {
     const auto it = by_key_.find(key);
     if (it == by_key_.end()) return;
@@ -62,8 +62,8 @@ class LruCache {
   }
 
   size_t size() const { return entries_.size(); }
-  int64_t weight() const { return weight_; }    // of all
-  int64_t evicted() const { return evicted_; }  // since it was made
+  int64_t weight() const { return weight_; }    // of all entries
+  int64_t evicted() const { return evicted_; }  // evictions since construction
 
  private:
   struct Entry {
@@ -74,7 +74,7 @@ class LruCache {
   const int64_t max_weight_;
   int64_t weight_ = 0;
   int64_t evicted_ = 0;
-  std::list<Entry> entries_;  // the last used first
+  std::list<Entry> entries_;  // most recently used first
   absl::flat_hash_map<Key, typename std::list<Entry>::iterator> by_key_;
 };
 

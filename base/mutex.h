@@ -1,5 +1,6 @@
-// std::mutex and std::condition_variable behind one thin wrapper that clang's thread-safety
-// analysis understands. (Abseil's own locks are invisible to TSan in distribution builds.)
+// Thin wrappers of std::mutex and std::condition_variable with the annotations of clang's
+// thread-safety analysis. (Abseil's locks are not used: TSan does not see them in distribution
+// builds.)
 //
 //   class Counter {
 //     void Add() { MutexLock lock(mutex_); ++count_; changed_.notify_all(); }
@@ -41,7 +42,7 @@ class MESHIFT_THREAD_ANNOTATION_(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// Holds a Mutex for the length of a scope.
+// Holds a Mutex for a scope.
 class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) MESHIFT_THREAD_ANNOTATION_(acquire_capability(mutex))
@@ -66,7 +67,7 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Holds a Mutex for the length of a scope, if it was free.
+// Holds a Mutex for a scope, if it was free.
 class MutexTryLock {
  public:
   explicit MutexTryLock(Mutex& mutex) : lock_(mutex.mutex_, std::try_to_lock) {}

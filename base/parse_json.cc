@@ -19,10 +19,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 100;
-constexpr int64_t kMaxMembers = 10'000;  // ordered_json looks through all of an object for a key
+constexpr int64_t kMaxMembers = 10'000;  // a lookup in ordered_json is linear
 constexpr size_t kShownKey = 100;        // bytes of a key in a message
 
-// Brackets in brackets, at most; counted before anything is parsed.
+// The nesting depth of the brackets; computed before parsing.
 int DepthOf(std::string_view text) {
   int deepest = 0;
   int depth = 0;
@@ -46,13 +46,13 @@ int DepthOf(std::string_view text) {
   return deepest;
 }
 
-// Puts the value together as it is read, in time and memory in proportion to the text: the
-// library's own way looks through an object for each key that it adds.
+// Builds the value in linear time and memory. (The library's own builder searches an object for
+// each key that it adds.)
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   explicit Builder(Json* root) : root_(root) {}
 
-  // Why the text is refused although it is JSON; OK where it is not refused.
+  // The reason why valid JSON is refused; OK if it is accepted.
   const absl::Status& refusal() const { return refusal_; }
 
   bool null() override { return Add(nullptr); }
@@ -79,7 +79,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // Where the value now lies.
+  // Stores the value, and returns its address.
   Json* Place(Json value) {
     if (open_.empty()) {
       *root_ = std::move(value);
@@ -99,13 +99,13 @@ class Builder final : public nlohmann::json_sax<Json> {
     Place(Json(std::forward<Value>(value)));
     return true;
   }
-  // What is inside an open value is added before anything is added beside it, so it stays where it
-  // is as long as it is open.
+  // Keeps the address of an open value. It stays valid: nothing is added next to an open value
+  // before it is closed.
   bool Open(Json value) {
     open_.push_back(Place(std::move(value)));
     return true;
   }
-  // The list that an object is made of.
+  // The members of an object, as a list.
   static Json::object_t::Container& MembersOf(Json& object) {
     return object.get_ref<Json::object_t&>();
   }
@@ -130,14 +130,14 @@ bool Builder::end_object() {
   keys.reserve(members.size());
   for (const auto& [key, value] : members) {
     if (keys.insert(key).second) continue;
-    refusal_ = InvalidArgument("key '{}{}' stands twice in one object", key.substr(0, kShownKey),
+    refusal_ = InvalidArgument("key '{}{}' appears twice in one object", key.substr(0, kShownKey),
                                key.size() > kShownKey ? "..." : "");
     return false;
   }
   return true;
 }
 
-// As deep as the value.
+// Empties `json` recursively.
 void Empty(Json& json) {
   if (json.is_array()) {
     auto& items = json.get_ref<Json::array_t&>();
@@ -156,7 +156,7 @@ JsonEmptier::~JsonEmptier() {
 
 absl::StatusOr<nlohmann::ordered_json> ParseJsonText(std::string_view text) {
   if (DepthOf(text) > kMaxDepth) return InvalidArgument("JSON is nested deeper than {}", kMaxDepth);
-  // The parser would take a NUL for the end.
+  // The parser would stop at a NUL byte.
   if (text.find('\0') != std::string_view::npos) return Json(Json::value_t::discarded);
   Json json;
   JsonEmptier emptier(json);

@@ -1,5 +1,5 @@
-// Parsing other people's JSON without a surprise: no exception, no deep recursion, and no member
-// that another reader would not see. Include in .cc files only: the JSON header is slow to compile.
+// Parses untrusted JSON: without exceptions or deep recursion, and without duplicate keys, which
+// readers treat differently. Include in .cc files only: the JSON header is slow to compile.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, ParseJsonText(text));
 //   if (json.is_discarded()) return InvalidArgument("the text is not JSON, or is cut short");
@@ -13,20 +13,20 @@
 
 namespace meshift {
 
-// Discarded where `text` is not one JSON value. INVALID_ARGUMENT where it is nested deeper than 100
-// (writing and freeing a value recurse), or an object has a key twice (readers differ in which of
-// the two counts) or more than 10,000 members.
+// The result is_discarded() if `text` is not one JSON value. INVALID_ARGUMENT: it is nested deeper
+// than 100 (writing and freeing a value recurse), or an object has a duplicate key or more than
+// 10,000 members.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonText(std::string_view text);
 
-// Empties a value, no deeper than the above, at the end of a scope. The library's destructor takes
-// memory for a list of the members, and ends the process where there is none:
+// Empties a value of at most that depth at the end of a scope. The library's own destructor
+// allocates memory for a list of members, and aborts the process if that fails:
 //
 //   absl::StatusOr<nlohmann::ordered_json> json = ParseJsonText(text);
 //   const JsonEmptier emptier(json);
 class JsonEmptier {
  public:
   explicit JsonEmptier(nlohmann::ordered_json& json) : json_(&json) {}
-  // Nothing to do where there is a status.
+  // Does nothing for an error.
   explicit JsonEmptier(absl::StatusOr<nlohmann::ordered_json>& json)
       : json_(json.ok() ? &*json : nullptr) {}
   JsonEmptier(const JsonEmptier&) = delete;

@@ -28,10 +28,10 @@ TEST(ParseJsonText, WhatIsNotOneValueIsDiscarded) {
 }
 
 TEST(ParseJsonText, AKeyStandsOnce) {
-  EXPECT_EQ(ErrorOf(R"({"a": 1, "b": {"a": 1}, "a": 2})"), "key 'a' stands twice in one object");
-  EXPECT_EQ(ErrorOf(R"([{"x": [{"k": 1, "k": 1}]}])"), "key 'k' stands twice in one object");
+  EXPECT_EQ(ErrorOf(R"({"a": 1, "b": {"a": 1}, "a": 2})"), "key 'a' appears twice in one object");
+  EXPECT_EQ(ErrorOf(R"([{"x": [{"k": 1, "k": 1}]}])"), "key 'k' appears twice in one object");
   // However it is written.
-  EXPECT_EQ(ErrorOf(R"({"from": 1, "fro\u006d": 2})"), "key 'from' stands twice in one object");
+  EXPECT_EQ(ErrorOf(R"({"from": 1, "fro\u006d": 2})"), "key 'from' appears twice in one object");
 }
 
 TEST(ParseJsonText, AnObjectHasSoManyMembers) {
@@ -44,7 +44,7 @@ TEST(ParseJsonText, AnObjectHasSoManyMembers) {
   };
   EXPECT_TRUE(ParseJsonText(object(10'000)).ok());
   EXPECT_EQ(ErrorOf(object(10'001)), "a JSON object has 10001 members; at most 10000 are read");
-  EXPECT_EQ(ErrorOf("]]]" + object(10)), "");  // no JSON, and nothing of it is looked at
+  EXPECT_EQ(ErrorOf("]]]" + object(10)), "");  // not JSON; the rest is not examined
 }
 
 TEST(ParseJsonText, DeepNestingIsRefused) {

@@ -1,4 +1,4 @@
-// Numbers, such as ranks, as text in which runs are ranges.
+// Writes numbers, such as ranks, with consecutive ones as ranges.
 //
 //   RangesText({0, 1, 2, 7});   // "0-2,7"
 #ifndef MESHIFT_BASE_RANGES_TEXT_H_
@@ -11,7 +11,7 @@
 
 namespace meshift {
 
-// In the given order; each run of two or more that ascends by ones is a range.
+// Keeps the given order; each run of two or more consecutive ascending numbers becomes a range.
 std::string RangesText(absl::Span<const int64_t> numbers);
 
 }  // namespace meshift

@@ -1,4 +1,4 @@
-// Making an absl::Status from a fmt pattern.
+// Makes an absl::Status from a fmt pattern.
 //
 //   return InvalidArgument("Shard({}) is out of range for a rank-{} tensor", dim, rank);
 #ifndef MESHIFT_BASE_STATUS_H_
@@ -20,19 +20,19 @@ absl::Status InvalidArgument(fmt::format_string<Args...> format, Args&&... args)
   return absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// The call is valid, but not in this state (a redistributor that has failed, say).
+// The call is valid, but not in this state (for instance of a failed redistributor).
 template <typename... Args>
 absl::Status FailedPrecondition(fmt::format_string<Args...> format, Args&&... args) {
   return absl::FailedPreconditionError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// The request is sensible, and this version or engine cannot serve it.
+// The request is valid, but this version or engine cannot serve it.
 template <typename... Args>
 absl::Status Unimplemented(fmt::format_string<Args...> format, Args&&... args) {
   return absl::UnimplementedError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// An invariant of Meshift's own is broken: a bug.
+// An invariant of Meshift is broken: a bug.
 template <typename... Args>
 absl::Status Internal(fmt::format_string<Args...> format, Args&&... args) {
   return absl::InternalError(fmt::format(format, std::forward<Args>(args)...));

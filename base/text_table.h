@@ -1,5 +1,5 @@
-// A table as a person reads it: columns as wide as their widest cell, two spaces apart. The header
-// is a "#" line, so that the rows grep and plot.
+// A text table: columns are as wide as their widest cell, two spaces apart. The header is a "#"
+// line, so that tools such as grep and gnuplot can read the rows.
 //
 //   TextTable table({{"rank"}, {"bytes", TextTable::Align::kRight}});
 //   table.AddRow({"0", "1024"});

@@ -5,10 +5,8 @@
 namespace meshift {
 
 absl::Status WorkBudget::Refusal(std::string_view what) const {
-  return absl::ResourceExhaustedError(
-      fmt::format("{} takes more work than max_work = {} allows; a larger max_work (--max-work) "
-                  "lets it go on",
-                  what, limit_));
+  return absl::ResourceExhaustedError(fmt::format(
+      "{} takes more work than max_work = {} allows; raise max_work (--max-work)", what, limit_));
 }
 
 }  // namespace meshift

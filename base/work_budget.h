@@ -1,12 +1,13 @@
-// A limit on work that is counted, not timed, so that it ends at the same place on every rank.
+// A limit on counted work. It counts instead of measuring time, so that every rank stops at the
+// same point.
 //
 //   WorkBudget budget(/*limit=*/int64_t{1} << 29);
 //   while (more && budget.Charge(cost)) ...    // false: the limit is passed
 //   if (budget.exhausted()) return budget.Refusal("planning");
 //
-// An exhausted budget stays so: each loop that charges it ends with the results it has, and the
-// function that made the budget refuses. A unit of work is about 10 ns on one core, and is charged
-// for 2 bytes of memory at most. For one thread at a time.
+// An exhausted budget stays exhausted: each loop that charges it stops with its results so far, and
+// the function that made the budget returns Refusal(). A unit of work is about 10 ns on one core,
+// and stands for at most 2 bytes of memory. Not thread-safe.
 #ifndef MESHIFT_BASE_WORK_BUDGET_H_
 #define MESHIFT_BASE_WORK_BUDGET_H_
 
@@ -24,7 +25,7 @@ class WorkBudget {
   WorkBudget(const WorkBudget&) = delete;
   WorkBudget& operator=(const WorkBudget&) = delete;
 
-  // Counts `work` units, `times` over; saturates. False: the limit is passed. REQUIRES: both >= 0.
+  // Adds work * times units; saturates. False: the limit is exceeded. REQUIRES: both >= 0.
   bool Charge(int64_t work, int64_t times = 1) {
     done_ = SaturatingAdd(done_, SaturatingMul(work, times));
     return done_ <= limit_;
@@ -33,8 +34,8 @@ class WorkBudget {
   int64_t done() const { return done_; }
   int64_t limit() const { return limit_; }
 
-  // RESOURCE_EXHAUSTED: "planning takes more work than max_work = 1000 allows; a larger max_work
-  // (--max-work) lets it go on".
+  // RESOURCE_EXHAUSTED: "planning takes more work than max_work = 1000 allows; raise max_work
+  // (--max-work)".
   absl::Status Refusal(std::string_view what) const;
 
  private:

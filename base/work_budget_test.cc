@@ -33,8 +33,7 @@ TEST(WorkBudget, RefusalNamesTheLimitAndHowToRaiseIt) {
   const absl::Status status = WorkBudget(1000).Refusal("planning");
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Message(status),
-            "planning takes more work than max_work = 1000 allows; a larger max_work (--max-work) "
-            "lets it go on");
+            "planning takes more work than max_work = 1000 allows; raise max_work (--max-work)");
 }
 
 }  // namespace

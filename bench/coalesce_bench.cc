@@ -1,12 +1,12 @@
-// The parameters of a model, each dim scaled by 1/16 and by 1/128, redistributed among eight ranks
-// of the local engine: one call for all against one call each.
+// Redistributes the parameters of a model, with each dim scaled by 1/16 and by 1/128, among eight
+// ranks of the local engine: in one call for all, against one call each.
 //
 //   ./bazelw run //bench:coalesce_bench
 //
-// Prints the time of both, the ratios of time and of processor time, and how many collectives they
-// make on a rank; for the gather of FSDP's shards, the sum of gradients into them, and several
-// limits of what is merged: the default is what this engine carries while a collective starts, the
-// last one what NVLink does.
+// Prints the time of both, the ratios of time and of processor time, and the number of collectives
+// per rank. Cases: the gather of FSDP's shards, the sum of gradients into them, and several limits
+// on merging. The default limit is the number of bytes that this engine moves while a collective
+// starts; the last one is that of NVLink.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<std::string>> Tensors(const std::string& path, int64_
   std::ifstream file(path);
   const auto model = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!model.is_object() || !model.contains("parameters")) {
-    return InvalidArgument("{} is no model", path);
+    return InvalidArgument("{} is not a model file", path);
   }
   std::vector<std::string> tensors;
   for (const auto& parameter : model["parameters"]) {
@@ -57,10 +57,10 @@ absl::StatusOr<std::vector<std::string>> Tensors(const std::string& path, int64_
 
 struct Took {
   double wall_ms = 1e9;
-  double cpu_ms = 1e9;  // of all threads
+  double cpu_ms = 1e9;  // over all threads
 };
 
-// All ranks' redistributors, and memory for all tensors.
+// All ranks' redistributors, and the memory of all tensors.
 class Job {
  public:
   static absl::StatusOr<std::unique_ptr<Job>> Create(const std::vector<std::string>& tensors,
@@ -91,7 +91,7 @@ class Job {
     return job;
   }
 
-  // Milliseconds of a round; the least of several.
+  // The time of a round in milliseconds; the least of several.
   absl::StatusOr<Took> Run(bool together) {
     Took best;
     for (int round = 0; round <= kRounds; ++round) {
@@ -117,13 +117,13 @@ class Job {
       const std::chrono::duration<double, std::milli> took =
           std::chrono::steady_clock::now() - begin;
       const double cpu = 1e3 * static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
-      if (round == 0) continue;  // it plans
+      if (round == 0) continue;  // the first round plans
       best.wall_ms = std::min(best.wall_ms, took.count());
       best.cpu_ms = std::min(best.cpu_ms, cpu);
     }
     return best;
   }
-  int64_t calls() const { return calls_; }  // of rank 0, in the last round
+  int64_t calls() const { return calls_; }  // calls of rank 0 in the last round
 
  private:
   TensorView View(const Sharding& sharding, int64_t rank) {

@@ -1,17 +1,17 @@
-// What the ordered all-reduce of meshift/deterministic.h costs, against the engine's own and
+// The cost of the ordered all-reduce of meshift/deterministic.h, against the engine's own and
 // against the rank reference.
 //
 //   ./bazelw run //bench:deterministic_bench     # bytes; then mpirun -n 4 and -n 8 of this program
 //
-// Bytes are counted from the calls that each form makes (bench/traffic.h). The most that a
-// rank receives and sends, and the latter over 2 (n-1)/n of the tensor, what a ring sends. Of
-// domains of 8 ranks: the most that a rank sends inside its domain, and that a domain sends to
-// others, over the tensor's bytes; "blocked" is the plan with a reduce_block of 8, which adds in
-// order inside each domain, then the domains' sums in order.
+// Bytes are counted from the calls that each form makes (bench/traffic.h): the largest numbers that
+// a rank receives and sends, and the latter over 2 (n-1)/n of the tensor, which a ring sends. For
+// domains of 8 ranks: the largest numbers that a rank sends inside its domain and that a domain
+// sends to others, over the tensor's bytes. "blocked" is the plan with a reduce_block of 8, which
+// adds in order inside each domain, then the domains' sums in order.
 //
-// Times are those of one call and the wait for it, in us: of some calls in a row, until all ranks
-// are through, the best of some rounds, the modes in turns. accumulate_in_f32 is on, so that the
-// engine's own all-reduce of bf16 moves f32.
+// Times are those of one call and the wait for it, in us: from several calls in a row until all
+// ranks are done, the best of several rounds, with the modes in turn. accumulate_in_f32 is on, so
+// the engine's own all-reduce of bf16 moves f32.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ absl::Status AllReduce(Engine& engine, Communicator& group, Mode mode, const Ten
   return DeterministicAllReduce(engine, group, in, out, {.mode = mode}, workspace, stream).status();
 }
 
-// Tensors and a workspace behind them that nobody touches.
+// Addresses for tensors and, after them, a workspace. The memory is never accessed.
 constexpr uintptr_t kAddress = uintptr_t{1} << 20;
 TensorView Untouched(DType dtype, int64_t count) {
   return TensorView::Contiguous(reinterpret_cast<void*>(kAddress), dtype, {count});
@@ -74,7 +74,7 @@ Workspace UntouchedWorkspace() {
   return {.data = reinterpret_cast<void*>(kAddress + kBehind), .bytes = kBehind};
 }
 
-// Counts what `mode` sends among all ranks.
+// Counts the bytes that `mode` sends between all ranks.
 absl::StatusOr<Traffic> Count(int64_t ranks, Mode mode, DType dtype, int64_t bytes, Gather gather) {
   Traffic traffic(ranks);
   std::vector<int64_t> all(ranks);
@@ -90,8 +90,8 @@ absl::StatusOr<Traffic> Count(int64_t ranks, Mode mode, DType dtype, int64_t byt
   return traffic;
 }
 
-// What the redistribution of an all-reduce in blocks of a domain's ranks sends: from the programs
-// that run it.
+// Counts the bytes of an all-reduce in blocks of a domain's ranks, from the programs of its
+// redistribution.
 absl::StatusOr<Traffic> CountBlocked(int64_t ranks, DType dtype, int64_t bytes, Gather gather) {
   MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, DeviceMesh::Create({{"a", ranks}}));
   MESHIFT_ASSIGN_OR_RETURN(const TensorType tensor,

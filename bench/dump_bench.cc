@@ -1,4 +1,4 @@
-// What it takes to read the records of 512 ranks with 2,000 calls each and to say who is behind.
+// The time to read the records of 512 ranks with 2,000 calls each, and to name the late rank.
 //
 //   ./bazelw run //bench:dump_bench
 #include <fmt/format.h>

@@ -1,30 +1,29 @@
-// What a redistribution costs on the MPI engine, over the same MPI calls made by hand: all ratios
-// are of one run, raw and ours in turns.
+// The cost of a redistribution on the MPI engine, relative to the same MPI calls made by hand. All
+// ratios are from one run, with the two sides in turn.
 //
 //   ./bazelw run //bench:execute_bench            # mpirun -n 2 and -n 4 of this program
-//   ./bazelw run //bench:execute_bench 1048576 all_gather    # this size and this operation only
+//   ./bazelw run //bench:execute_bench 1048576 all_gather    # only this size and operation
 //   ./bazelw run //bench:execute_bench bounded               # with MpiEngineOptions::bounded_waits
-//   ./bazelw run //bench:execute_bench record                # what the record of calls adds, alone
+//   ./bazelw run //bench:execute_bench record                # only the cost of the record of calls
 //
 // Bytes are those of the larger of a rank's two buffers, as nccl-tests counts. Columns, in us: the
-// blocking and the non-blocking MPI call; the engine's call; the redistribution; what that adds to
-// the MPI call, the blocking or the non-blocking one, whichever is faster at that size. Then the
-// time of the MPI call over that of the engine's, and of the redistribution, and between what half
-// of the rounds have the latter. Where elements change places, what is done by hand packs or
-// unpacks with memcpy, and the last ratio is that of the all-to-all by itself.
+// blocking and the non-blocking MPI call; the engine's call; the redistribution; the difference
+// between the redistribution and the faster of the two MPI calls at that size. Then ratios: the
+// time of the MPI call over that of the engine's call, and over that of the redistribution, with
+// the quartiles of the latter over the rounds. If elements change places, the MPI side packs or
+// unpacks with memcpy, and the last ratio is that of the all-to-all alone.
 //
-// A time is that of the rank that takes longest, the fastest tenth of many rounds of several calls.
-// In a round all ways take turns, in a random order; ratios, and what is added, are the medians of
-// those of each round, so that what disturbs the machine for longer than a round disturbs both
-// sides.
+// A time is that of the slowest rank, at the fastest tenth of many rounds of several calls. In a
+// round all variants run in turn, in random order. Ratios and differences are medians over the
+// rounds, so that a disturbance that lasts longer than a round affects both sides.
 //
-// Submitting is what the calling thread spends until Redistribute returns: on a stream that is
-// idle, where it may do more than that, right after a call of that size, which leaves its data in
-// the caches; beside it what MPI itself takes at the same place to begin a non-blocking all-reduce
-// of 4 bytes, and to begin the same call as ours, which may move some of the data already. Warm: on
-// an idle stream behind small calls of the same kind. On a stream that is busy; there when the
-// caches hold other things; and on one that is idle while an all-reduce of 64 MiB goes on on
-// another one, in another thread (up to 64 KiB).
+// Submission is the calling thread's time until Redistribute returns. It is measured on an idle
+// stream, where the call may do more than submit, right after a call of that size, which leaves its
+// data in the caches; for comparison, the time of MPI itself to begin a non-blocking all-reduce of
+// 4 bytes, and to begin the same call, which may already move some data. Warm: on an idle stream
+// after small calls of the same kind. Then on a busy stream; on a busy stream with cold caches; and
+// on an idle stream while another thread runs an all-reduce of 64 MiB on another stream (up to 64
+// KiB).
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -59,7 +58,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of the matrix whose columns move: rows of 4 KiB.
+// Columns of the matrix whose columns move: rows of 4 KiB.
 constexpr int64_t kColumns = 1024;
 constexpr int64_t kSweepBytes = int64_t{64} << 20;
 
@@ -80,12 +79,12 @@ double Quantile(Times values, double part) {
   return *place;
 }
 
-// The machine may be busy with other things: of many rounds the tenth part that was the least
-// disturbed, of which the slowest, so that one lucky round decides nothing.
+// The machine may be busy with other work: takes the slowest of the fastest tenth of the rounds, so
+// that a single lucky round decides nothing.
 double Best(const Times& values) { return Quantile(values, 0.1); }
 double Median(const Times& values) { return Quantile(values, 0.5); }
 
-// fn(a, b) of each round.
+// fn(a, b) for each round.
 template <typename Fn>
 Times OfRounds(const Times& a, const Times& b, const Fn& fn) {
   Times result(a.size());
@@ -94,23 +93,23 @@ Times OfRounds(const Times& a, const Times& b, const Fn& fn) {
 }
 Times Ratios(const Times& a, const Times& b) { return OfRounds(a, b, std::divides<>()); }
 
-// What is slow on one rank is slow.
+// The time of a call is that of the slowest rank.
 void TakeSlowestRank(Times* times) {
   MPI_Allreduce(MPI_IN_PLACE, times->data(), static_cast<int>(times->size()), MPI_DOUBLE, MPI_MAX,
                 MPI_COMM_WORLD);
 }
 
-// What is measured: a redistribution, and the MPI calls that do the same.
+// A measured redistribution, and the MPI calls that do the same.
 struct Subject {
   const char* name;
   std::string tensor;
-  std::string small;  // likewise, with little in it
+  std::string small;  // the same with little data
   const char* from;
   const char* to;
-  std::function<absl::Status(Stream&)> engine;  // the same call of the engine; null: there is none
+  std::function<absl::Status(Stream&)> engine;  // the same call of the engine; null: none
   std::function<void()> blocking;
   std::function<void(MPI_Request*)> non_blocking;
-  std::function<void()> before;  // what is done by hand before the MPI call and behind it
+  std::function<void()> before;  // packing and unpacking around the MPI call
   std::function<void()> behind;
 };
 
@@ -122,13 +121,13 @@ struct Submission {
   double beside = -1;  // not measured
 };
 
-// Times of rounds, by way.
+// Times of the rounds, by variant.
 struct Measured {
-  Times blocking;      // MPI's calls, with packing by hand
-  Times non_blocking;  // and waiting
+  Times blocking;      // MPI calls, with packing by hand
+  Times non_blocking;  // including the wait
   Times bare_blocking;
   Times bare_polled;
-  Times engine;  // none: empty
+  Times engine;  // empty: none
   Times own;
   Times submission;
   Times mpi_submission;
@@ -142,11 +141,11 @@ struct Measured {
 
 class Bench {
  public:
-  // `only`: names of operations; none: all.
+  // `only`: names of operations; empty: all.
   Bench(Engine* engine, int ranks, std::vector<std::string> only)
       : engine_(*engine), ranks_(ranks), only_(std::move(only)), sweep_(kSweepBytes) {}
 
-  // `bytes`: of the larger of a rank's two buffers.
+  // `bytes`: the larger of a rank's two buffers.
   absl::Status Run(int64_t bytes, int rounds, int calls);
 
  private:
@@ -154,21 +153,21 @@ class Bench {
   // Submissions of rank 0 on a stream that waits for another rank, in us.
   absl::Status Submit(Redistributor& redistribute, const Redistribution& what, bool cold,
                       double* us);
-  // One submission on an idle stream right behind small ones, in us.
+  // One submission on an idle stream directly after small ones, in us.
   absl::Status SubmitWarm(Redistributor& redistribute, const Redistribution& what,
                           const Redistribution& small, double* us);
-  // One submission beside an all-reduce of 64 MiB, in us.
+  // One submission during an all-reduce of 64 MiB, in us.
   absl::Status SubmitBeside(Redistributor& redistribute, const Redistribution& what, double* us);
-  // All but `idle`.
+  // All submission times except `idle`.
   absl::Status MeasureSubmission(Redistributor& redistribute, const Redistribution& what,
                                  const Redistribution& small, int rounds, bool beside,
                                  Submission* submit);
   void PrintRow(const Subject& subject, int64_t bytes, const Measured& times,
                 const Submission& submit) const;
-  // The columns of a row-major matrix of `rows` rows into one block per rank, or back.
+  // Copies the columns of a row-major matrix of `rows` rows into one block per rank, or back.
   void MoveColumns(int64_t rows, bool pack);
 
-  // The time of one of `calls` calls, in us.
+  // The time per call over `calls` calls, in us.
   double Time(int calls, const std::function<void()>& call) const {
     MPI_Barrier(MPI_COMM_WORLD);
     const auto begin = Clock::now();
@@ -191,7 +190,7 @@ class Bench {
 absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
   const int64_t count = bytes / static_cast<int64_t>(sizeof(float));
   const int64_t block = std::max<int64_t>(count / ranks_, 1);
-  // Those of small_matrix below as the least.
+  // At least the size of small_matrix below.
   in_.assign(std::max({count, block * ranks_, int64_t{64} * ranks_ * ranks_}), 1.0F);
   out_.assign(in_.size(), 0.0F);
   packed_.assign(in_.size(), 0.0F);
@@ -210,7 +209,7 @@ absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
                    MPI_FLOAT, MPI_COMM_WORLD, request);
   };
   const std::string vector = fmt::format("f32[{}]", count);
-  // Of the tensor's `ranks` rows each rank has one, or one of `ranks` parts of each.
+  // Each rank has one of the tensor's `ranks` rows, or one of `ranks` parts of each row.
   const std::string rows = fmt::format("f32[{},{}]", ranks_, count);
   const std::string matrix = fmt::format("f32[{},{}]", ranks_ * count / kColumns, kColumns);
   const std::string small_vector = fmt::format("f32[{}]", ranks_ * 16);
@@ -299,7 +298,7 @@ absl::Status Bench::Submit(Redistributor& redistribute, const Redistribution& wh
     MESHIFT_ASSIGN_OR_RETURN(held_, engine_.CreateStream());
   }
   const bool measures = engine_.rank() == 0;
-  // The others come to the barrier once this rank has submitted.
+  // The other ranks enter the barrier once this rank has submitted.
   if (!measures) MPI_Barrier(MPI_COMM_WORLD);
   MESHIFT_RETURN_IF_ERROR(engine_.world()->Barrier(*held_));
   Redistribution first = what;
@@ -447,8 +446,8 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
   std::iota(order.begin(), order.end(), size_t{0});
   std::mt19937 random(1);
   for (int round = 0; round < rounds; ++round) {
-    // The same on all ranks. In turn, each would always come behind one of two others, which leave
-    // the caches in a state of their own.
+    // The same order on all ranks. In a fixed order each variant would always follow the same other
+    // one, which leaves the caches in a certain state.
     std::shuffle(order.begin(), order.end(), random);
     for (const size_t way : order) ways[way]();
   }
@@ -494,7 +493,7 @@ void Bench::PrintRow(const Subject& subject, int64_t bytes, const Measured& time
   const Times& mpi = blocks ? times.blocking : times.non_blocking;
   const Times& bare = blocks ? times.bare_blocking : times.bare_polled;
   const Times ratios = Ratios(mpi, times.own);
-  // Nothing where nothing was measured.
+  // Empty if not measured.
   const auto text = [](const Times& of, double (*figure)(const Times&)) {
     return of.empty() ? "" : fmt::format("{:.2f}", figure(of));
   };
@@ -514,7 +513,7 @@ void Bench::PrintRow(const Subject& subject, int64_t bytes, const Measured& time
   std::fflush(stdout);
 }
 
-// `sizes`, `operations`: only these; none: all.
+// `sizes`, `operations`: only these; empty: all.
 absl::Status RunAll(const std::vector<int64_t>& sizes, std::vector<std::string> operations) {
   const bool bounded = std::erase(operations, "bounded") > 0;
   const bool all = operations.empty();

@@ -1,16 +1,16 @@
-// A job while strangers are at its hub; hub_load.sh runs it.
+// A job whose hub is attacked by strangers; hub_load.sh runs it.
 //
 //   mpirun -n 4 hub_load job FILE 20000
 //   hub_load hub FILE
 //   hub_load attack FILE IDLE
 //
-// job: so many redistributions; writes to FILE where its hub is. More words: "always" agrees in
-// every call, "wait" ends when the last false rank has come. hub: one alone, until it is killed.
-// attack: at the hub of FILE, until it is killed.
+// job: makes this many redistributions; writes its hub's address to FILE. More words: "always"
+// agrees in every call; "wait" ends when the last false rank has come. hub: a hub alone, until it
+// is killed. attack: attacks the hub of FILE until it is killed.
 //
 // The attack: 64 connections that send garbage, lengths that are too large, half frames, nothing,
-// or bytes as fast as they go; IDLE that only connect; ranks with a wrong secret; and false ranks
-// with the right one, each of which says one frame with one field out of its range.
+// or bytes at full speed; IDLE that only connect; ranks with a wrong secret; and false ranks with
+// the right secret, each of which sends one frame with one field out of its range.
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -58,13 +58,13 @@ using Clock = std::chrono::steady_clock;
 using Kind = Frame::Kind;
 
 constexpr int64_t kRanks = 4;
-// Places of the job that only false ranks take, one for each wrong frame.
+// Ranks of the job that only false ranks take, one for each wrong frame.
 constexpr int64_t kPlaces = 400;
 constexpr int64_t kWorld = kRanks + kPlaces;
-// Behind the name of the hub's file: there while false ranks are coming.
+// Suffix of the hub's file name: this file exists while false ranks are coming.
 constexpr char kUnderWay[] = ".attack";
 
-// A line of /proc/self/status, in KiB.
+// A value of /proc/self/status, in KiB.
 int64_t MemoryLine(std::string_view name) {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -75,7 +75,7 @@ int64_t MemoryLine(std::string_view name) {
   return kib;
 }
 
-// Whole or not at all, for whoever waits for it.
+// Atomically, for a process that waits for the file.
 absl::Status WriteFile(const std::string& file, const std::string& text) {
   std::ofstream(file + ".part") << text;
   if (std::rename((file + ".part").c_str(), file.c_str()) != 0) {
@@ -92,7 +92,7 @@ absl::StatusOr<HubAddress> AwaitFile(const std::string& file) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  return absl::DeadlineExceededError("nobody has written " + file);
+  return absl::DeadlineExceededError("no process has written " + file);
 }
 
 absl::Status RunJob(const std::string& file, int64_t calls, bool always, bool waits) {
@@ -141,13 +141,13 @@ absl::Status RunJob(const std::string& file, int64_t calls, bool always, bool wa
   // The attack has begun.
   if (me == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
   MESHIFT_RETURN_IF_ERROR(meet->Exchange("").status());
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak of memory counts from here
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak of memory
   const int64_t before = MemoryLine("VmRSS:");
   const Clock::time_point begin = Clock::now();
   for (int64_t call = 500; call < 500 + calls; ++call) MESHIFT_RETURN_IF_ERROR(run(call));
   const std::chrono::duration<double> time = Clock::now() - begin;
   if (me == 0) {
-    // Its memory is looked at once the last false rank has said its frame.
+    // Measures memory after the last false rank has sent its frame.
     for (int i = 0; waits && i < 600 && std::ifstream(file + kUnderWay).is_open(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -183,7 +183,7 @@ class Attack {
     return Dial(address_, Clock::now() + std::chrono::seconds(5));
   }
 
-  // What the hub has to say is read until it hangs up.
+  // Reads from the hub until it hangs up.
   static void Drain(const Socket& socket) {
     char bytes[4096];
     while (recv(socket.fd(), bytes, sizeof(bytes), 0) > 0) {
@@ -215,7 +215,7 @@ class Attack {
           case 3:
             break;
           default:
-            // As fast as it goes, behind a beginning that the hub likes.
+            // At full speed, after a valid greeting.
             socket->SendAll(std::string(kMagic) + hello).IgnoreError();
             while (socket->SendAll(garbage).ok()) {
             }
@@ -254,8 +254,7 @@ class Attack {
     }
   }
 
-  // One place of the job for each frame; several come at a time, since all wait among the
-  // strangers.
+  // One rank of the job for each frame; several come at a time, since all wait among the strangers.
   void FalseRanks() {
     const std::vector<Frame> frames = WrongFrames();
     const auto count = std::min<int64_t>(kPlaces, static_cast<int64_t>(frames.size()));
@@ -278,7 +277,7 @@ class Attack {
     std::remove((file_ + kUnderWay).c_str());
   }
 
-  // A rank comes in, says the frame, and is told that it is dropped.
+  // A false rank joins, sends the frame, and learns that it is dropped.
   bool IsDropped(int64_t rank, const Frame& frame) const {
     while (true) {
       auto socket = Come();

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A job of 4 ranks while strangers are at its hub, and the same job while they are at a hub that is not its own: results stay right, rank 0
-# keeps its memory, and the first takes at most 1.2 times as long as the second.
+# A job of 4 ranks whose hub is attacked by strangers, and the same job while they attack another
+# hub: results stay right, rank 0's memory does not grow, and the first takes at most 1.2 times as
+# long as the second.
 #
 #   hub_load.sh PROGRAM [short]      # short: 1,000 redistributions once, and no comparison of times, which are the machine's
 #
@@ -19,7 +20,8 @@ end() {
 }
 trap end EXIT
 
-# One run of the job; $1: whose hub is attacked, job or other; $2: wait, for the last false rank. Sets seconds and grown.
+# Runs the job once. $1: the attacked hub, job or other; $2: wait, for the last false rank. Sets
+# seconds and grown.
 run() {
   local target=$folder/$1.$RANDOM out
   if [[ $1 == other ]]; then
@@ -63,7 +65,7 @@ for ((pair = 0; pair < pairs; ++pair)); do
   run other
   others+=("$seconds")
 done
-# The middle of each.
+# The median of the arguments.
 middle() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 awk -v own="$(middle "${own[@]}")" -v other="$(middle "${others[@]}")" 'BEGIN {
   printf "%s s with strangers at its hub, %s s with the same strangers at another: %.2f times\n", own, other, own / other

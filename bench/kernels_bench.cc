@@ -1,10 +1,10 @@
-// Speed of the CPU kernels. Copies are set against memcpy of as many bytes, measured in turn with
-// them in one run, since a shared machine is now fast, now slow: `of_memcpy` is the ratio of their
-// rates (the median over the iterations).
+// Speed of the CPU kernels. A copy is compared with memcpy of the same number of bytes, in turn in
+// one run, since the speed of a shared machine varies: `of_memcpy` is the ratio of their rates (the
+// median over the iterations).
 //
 //   ./bazelw run //bench:kernels_bench -- --benchmark_filter=Pack
 //
-// bytes_per_second counts what is copied once; for casts and reductions what is read and written.
+// bytes_per_second counts copied bytes once; for casts and reductions, bytes read and written.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -27,7 +27,7 @@
 namespace meshift {
 namespace {
 
-// Memory at a multiple of 64, as engines allocate it.
+// Memory aligned to 64 bytes, as engines allocate it.
 class Memory {
  public:
   explicit Memory(int64_t bytes) : bytes_(bytes + 64, 1) {}
@@ -38,7 +38,7 @@ class Memory {
   std::vector<char> bytes_;
 };
 
-// Processor time of this thread: what others do on a shared machine counts less.
+// Processor time of this thread, which depends less on other work on a shared machine.
 double Now() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -50,7 +50,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Times `copy`, and memcpy of `bytes` bytes between every two runs of it.
+// Times `copy`, with a memcpy of `bytes` bytes between every two runs.
 template <typename Copy>
 void AgainstMemcpy(benchmark::State& state, int64_t bytes, const Copy& copy) {
   Memory from(bytes);
@@ -72,8 +72,8 @@ void AgainstMemcpy(benchmark::State& state, int64_t bytes, const Copy& copy) {
   state.counters["of_memcpy"] = Median(ratios);
 }
 
-// Copies a box whose runs of state.range(0) bytes are every second such stretch of the one side,
-// and lie one behind the other on the other side; state.range(1) bytes in all.
+// Copies a box with runs of state.range(0) bytes: every second such piece of one side, contiguous
+// on the other; state.range(1) bytes in total.
 void CopyRuns(benchmark::State& state, bool pack) {
   const int64_t run = state.range(0);
   const int64_t bytes = state.range(1);
@@ -92,7 +92,7 @@ void CopyRuns(benchmark::State& state, bool pack) {
 void Pack(benchmark::State& state) { CopyRuns(state, true); }
 void Unpack(benchmark::State& state) { CopyRuns(state, false); }
 
-// The runs and the sizes: one within the second-level cache, one beyond all of them.
+// The runs and two sizes: one within the second-level cache, one larger than all caches.
 void Runs(benchmark::internal::Benchmark* bench) {
   for (const int64_t bytes : {int64_t{1} << 18, int64_t{64} << 20}) {
     for (const int64_t run : {16, 64, 256, 1024, 4096, 65536}) bench->Args({run, bytes});
@@ -102,7 +102,7 @@ void Runs(benchmark::internal::Benchmark* bench) {
 BENCHMARK(Pack)->Apply(Runs);
 BENCHMARK(Unpack)->Apply(Runs);
 
-// A transposed matrix of elements of state.range(0) bytes.
+// Transposes a matrix of elements of state.range(0) bytes.
 void Transpose(benchmark::State& state) {
   const int64_t element = state.range(0);
   const int64_t size = state.range(1);

@@ -1,8 +1,9 @@
-// How ranks meet, at a scale and at moments that a test has no time for; meeting_bench.sh runs it.
+// How ranks meet at a scale, and with delays, that a test has no time for; meeting_bench.sh runs
+// it.
 //
-//   meeting_bench crowd 8000 150   # rank 0 with its hub here, and so many clients in another
-//                                  # process, each with so many bytes for one exchange
-//   meeting_bench rank 15000       # one rank by torchrun's variables, which comes after so many ms
+//   meeting_bench crowd 8000 150   # rank 0 with its hub in this process, and 8,000 clients in
+//                                  # another process, each with 150 bytes for one exchange
+//   meeting_bench rank 15000       # one rank by torchrun's variables, which comes after 15,000 ms
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -51,7 +52,7 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// What `rank` gives to the exchange.
+// The part of `rank` in the exchange.
 std::string PartOf(int64_t rank, size_t bytes) {
   std::string part = fmt::format("rank {} ", rank);
   part.resize(bytes, static_cast<char>('a' + rank % 26));
@@ -73,7 +74,7 @@ double ProcessorSeconds(int whose) {
          static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
 }
 
-// The peak of this process's memory, in MiB.
+// This process's peak memory, in MiB.
 int64_t PeakMemory() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -87,8 +88,8 @@ int64_t PeakMemory() {
   return -1;
 }
 
-// All ranks but 0, by one thread. Most throw away what they get, so that the memory and the time
-// are the hub's; one in `kLooks` looks at it.
+// All ranks except 0, on one thread. Most discard the result, so that memory and time are those of
+// the hub; one in `kLooks` checks it.
 class Crowd {
  public:
   static constexpr int64_t kLooks = 400;
@@ -228,7 +229,7 @@ absl::Status RunCrowd(int64_t clients, size_t bytes) {
   if (!status.ok()) kill(child, SIGKILL);
   int code = 0;
   waitpid(child, &code, 0);
-  if (bootstrap.ok()) bootstrap->reset();  // once it knows that all others are gone
+  if (bootstrap.ok()) bootstrap->reset();  // after all others are gone
   MESHIFT_RETURN_IF_ERROR(status);
   if (code != 0) return absl::InternalError("the clients have failed");
   fmt::print(

@@ -1,9 +1,10 @@
 #!/bin/bash
-# How ranks meet where it is hard: many of them, few descriptors, ports of the kernel's own range, a rank of an attempt before.
+# How ranks meet in hard cases: many ranks, few descriptors, ports in the kernel's own range, a rank
+# of an earlier attempt.
 #
 #   meeting_bench.sh PROGRAM [short]      # short: a tenth of the ranks and of the waiting
 #
-# Prints a line per case; fails where a case does. Two minutes; twenty seconds for the short form.
+# Prints a line per case; fails if a case fails. Takes two minutes; the short form twenty seconds.
 set -u
 program=$1 short=${2:-}
 logs=$(mktemp -d)
@@ -11,10 +12,10 @@ trap 'rm -rf "$logs"' EXIT
 failed=0
 note() { echo "$1"; [[ $1 == ok* ]] || failed=1; }
 
-# The soft limit of descriptors is lower than the ranks are many.
+# The soft limit of descriptors is below the number of ranks.
 clients=1100
 if out=$(ulimit -Sn 1024 && "$program" crowd $clients 150 2>&1); then note "ok: soft limit 1024: $out"; else note "FAILED: soft limit 1024: $out"; fi
-# A limit that cannot be raised is named.
+# The error names a limit that cannot be raised.
 if out=$(ulimit -n 1024 && "$program" crowd $clients 150 2>&1); then
   note "FAILED: 1,100 clients have met with 1,024 descriptors: $out"
 elif [[ $out == *"the limit is 1024 (soft), 1024 (hard)"* ]]; then
@@ -24,7 +25,8 @@ else
 fi
 
 clients=8000 most_mib=200
-# Each within 3 s and 200 MiB, for 8,000. Where the hub took a byte per pair of clients and byte of a part, 800 would need 92 MiB.
+# Each within 3 s and 200 MiB, for 8,000 clients. A hub that takes a byte per pair of clients for
+# each byte of a part would need 92 MiB for 800 clients.
 [[ -z $short ]] || { clients=800 most_mib=48; }
 if ! out=$("$program" crowd $clients 150 2>&1); then
   note "FAILED: $clients clients: $out"
@@ -36,7 +38,7 @@ else
   note "FAILED: $clients clients, more than 3 s or $most_mib MiB: $out"
 fi
 
-# Jobs whose ranks dial even ports of the kernel's own range for long before anybody listens there.
+# Jobs whose ranks dial even ports of the kernel's own range long before a process listens there.
 jobs=10 ranks=8 late=15000
 [[ -z $short ]] || { jobs=4 late=1500; }
 read -r first last < /proc/sys/net/ipv4/ip_local_port_range
@@ -58,7 +60,7 @@ else
   note "FAILED: $met of $((jobs * ranks)) ranks have met: $(grep -h meeting_bench "$logs"/* | head -n 3)"
 fi
 
-# A rank that the attempt before has left behind must not take a place of the new one.
+# A rank that an earlier attempt has left must not take a place of the new one.
 port=$((20000 + RANDOM % 5000))
 start() { # attempt, rank, milliseconds late, seconds that it waits
   RANK=$2 WORLD_SIZE=2 LOCAL_RANK=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=$1 \
@@ -77,7 +79,7 @@ else
   note "FAILED: a stale rank: $(cat "$logs/stale" "$logs/zero" "$logs/one")"
 fi
 
-# Through torchrun's own store, where there is a torchrun (TORCHRUN names it).
+# Through torchrun's own store, if torchrun is installed (TORCHRUN names it).
 torchrun=${TORCHRUN:-$(command -v torchrun)}
 if [[ -z $torchrun ]]; then
   echo "skipped: there is no torchrun"

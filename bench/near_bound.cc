@@ -1,11 +1,11 @@
-// How near plans come to what no algorithm goes below (planner/cost/lower_bound.h):
+// How near plans come to the lower bounds (planner/cost/lower_bound.h):
 //
 //   ./bazelw run //bench:near_bound
 //
 // All pairs of R and S, with every order of cuts, on small meshes, for even tensors of about 1 KiB,
-// 1 MiB and 1 GiB; and all from sources that are partial on one or two mesh dims. A row per mesh,
-// source and tensor; then, for each, the pairs that are furthest from their bounds, with their
-// plans and what takes the time. docs/benchmarks.md records the rows.
+// 1 MiB and 1 GiB; and all pairs from sources that are partial on one or two mesh dims. Prints a
+// row per mesh, source and tensor; then for each row the pairs that are furthest from their bounds,
+// with their plans and the reason for their time. docs/benchmarks.md records the rows.
 #include "tests/near_bound.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@
 namespace meshift {
 namespace {
 
-// Tensors of bf16 that every list of cuts divides.
+// Tensors of bf16 that every list of cuts divides evenly.
 struct Size {
   std::string_view name;
   Shape matrix;

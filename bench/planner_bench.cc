@@ -1,10 +1,10 @@
-// What planning costs: cold, cached, for a whole model, and on a mesh of a million ranks.
+// The cost of planning: cold, cached, for a whole model, and on a mesh of a million ranks.
 //
 //   ./bazelw run //bench:planner_bench
-//   tools/planner_instructions.sh      # instructions instead of time, which no other work disturbs
+//   tools/planner_instructions.sh      # instructions instead of time, which depends on other work
 //
 // "cold" plans a named mix of pairs (Mix below), one MakePlan each, and prints the median and the
-// 99th percentile over the pairs, of each pair the fastest of some rounds.
+// 99th percentile over the pairs; each pair counts with its fastest round.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -40,10 +40,10 @@ struct Pair {
   Sharding to;
 };
 
-// The mix "v1" of a mesh: pairs of a tensor whose sides are 16 .. 4096, half of them powers of two
-// and half any number, in bf16. Mesh dims are R or S(k) with equal chances, in any order of cuts;
-// in every second pair each mesh dim of the source is P(sum) with a chance of one in three. Targets
-// are never partial, and no pair is of equal shardings.
+// The mix "v1" of a mesh: pairs of a bf16 tensor with sides of 16 .. 4096, half of them powers of
+// two and half any number. Mesh dims are R or S(k) with equal chances, in any order of cuts; in
+// every second pair each mesh dim of the source is P(sum) with a chance of one in three. Targets
+// are never partial, and source and target always differ.
 struct Mix {
   const char* name;
   const char* mesh;
@@ -95,7 +95,7 @@ std::vector<Pair> MakePairs(const Mix& mix) {
   return pairs;
 }
 
-// Made once, so that one more run of a benchmark is nothing but one more iteration.
+// Made once, so that one more run of a benchmark is only one more iteration.
 const std::vector<Pair>& PairsOf(const Mix& mix) {
   static std::map<std::string, std::vector<Pair>> made;
   const auto [at, is_new] = made.try_emplace(mix.name);
@@ -143,7 +143,7 @@ void Verifying(benchmark::State& state, const Mix& mix) {
   OverPairs(state, plans.size(), [&](size_t i) { benchmark::DoNotOptimize(Verify(plans[i])); });
 }
 
-// Plans that a PlannerCache has.
+// Plans that a PlannerCache already has.
 void Remembered(benchmark::State& state) {
   const std::vector<Pair>& pairs = PairsOf(kMixes[1]);
   PlannerCache cache;
@@ -182,7 +182,7 @@ void CacheHit(benchmark::State& state) {
   }
 }
 
-// All tensors of examples/models/deepseek-v3.json, FSDP and TP to TP alone. Shardings are made
+// All tensors of examples/models/deepseek-v3.json, from FSDP and TP to TP alone. Shardings are made
 // beforehand; each iteration begins with an empty cache.
 void Model(benchmark::State& state) {
   std::ifstream file("examples/models/deepseek-v3.json");
@@ -219,7 +219,7 @@ constexpr RanksCase kRanksCases[] = {
       {"P,S(0),P", "S(0),R,S(1)"},
       {"R,R,S(0)", "S(1),S(1),S(1)"},
       {"P,R,S(1)", "R,S(0),R"}}},
-    // The last dim is cut unevenly, on 2^20 ranks most of its pieces are empty.
+    // The last dim is cut unevenly; on 2^20 ranks most of its pieces are empty.
     {"uneven_ranks",
      "f32[1048576,1048576,63]",
      {{"P,P,S(2)", "R,R,S(2)"},
@@ -248,8 +248,8 @@ void Ranks(benchmark::State& state, const RanksCase& ranks, const char* text,
   state.counters["allocations_of_last"] = static_cast<double>(allocated);
 }
 
-// From a trainer's mesh to a server's: a matrix that FSDP cuts to rows, or an expert's, to tensor
-// parallelism with data-parallel replicas, or to where the expert is.
+// From a trainer's mesh to a server's: a matrix that FSDP cuts into rows goes to tensor parallelism
+// with data-parallel replicas, and an expert's matrix to its expert's place.
 void CrossMesh(benchmark::State& state) {
   const DeviceMesh trainer = DeviceMesh::Parse("ep=64,fsdp=32").value();
   const DeviceMesh server = DeviceMesh::Parse("dp=32,tp=8@2048-2303").value();

@@ -30,13 +30,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 400;
 constexpr int kCalls = 100;
-constexpr int kWarmUp = 3000;  // calls; more than are remembered
+constexpr int kWarmUp = 3000;  // calls; more than the record keeps
 
 struct Side {
   std::unique_ptr<Engine> engine;
   std::optional<Redistributor> redistribute;
-  std::vector<double> submission;  // ns a call, of rounds
-  std::vector<double> whole;       // likewise, with the wait
+  std::vector<double> submission;  // ns per call, by round
+  std::vector<double> whole;       // the same, including the wait
   int64_t allocations = 0;
 };
 

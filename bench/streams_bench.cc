@@ -1,14 +1,14 @@
-// What a single stream for all groups costs, against a stream for each group.
+// The cost of a single stream for all groups, against a stream per group.
 //
 //   ./bazelw run //bench:streams_bench     # the local engine, then 4 processes over MPI
 //
-// Four ranks, a mesh of 2 x 2. Each rank starts an all-reduce of group A (over `a`), then a short
-// one of group B (over `b`), computes on the host what needs B's result, and waits for A's. A is
+// Four ranks, on a mesh of 2 x 2. Each rank starts an all-reduce of group A (over `a`), then a
+// short one of group B (over `b`), computes on the host with B's result, and waits for A's. A is
 // slow because
 //   late    its input on rank 0 is produced 5 ms late, by work on another stream, or
 //   large   it moves 16 MiB.
-// Both modes in turns, in one process; medians over the rounds, of rank 0, in us: from the start of
-// a round until B's result is there, and until all is done. Then the ratios, single / per group.
+// Both modes run in turn, in one process. Medians over the rounds, on rank 0, in us: from the start
+// of a round until B's result exists, and until all is done. Then the ratios, single / per group.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ double Median(std::vector<double> values) {
 }
 
 struct Times {
-  std::vector<double> result;  // of B
+  std::vector<double> result;  // until B's result exists
   std::vector<double> all;
 };
 
@@ -70,7 +70,7 @@ class Bench {
 
  private:
   Bench(Engine* engine, DeviceMesh mesh) : engine_(engine), mesh_(std::move(mesh)) {}
-  // A sum over one of the mesh dims, of a tensor that is cut in the other: from and to what.
+  // Source and target of a sum over one mesh dim, for a tensor that is cut over the other.
   absl::StatusOr<std::pair<Sharding, Sharding>> Sum(char dim, int64_t local_count) const;
   absl::StatusOr<RunHandle> Reduce(Redistributor& redistribute, char dim, std::vector<float>& in,
                                    std::vector<float>& out, Stream* after = nullptr);
@@ -117,7 +117,7 @@ absl::StatusOr<RunHandle> Bench::Reduce(Redistributor& redistribute, char dim,
                        .after = after});
 }
 
-// The host's work: as long as a kernel of the device would take, whatever else the machine does.
+// The host's work takes a fixed time, like a kernel of the device, whatever else the machine does.
 void Compute() {
   const auto end = Clock::now() + kCompute;
   while (Clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -133,7 +133,7 @@ absl::Status Bench::Round(Redistributor& redistribute, bool late, Times* times) 
   MESHIFT_RETURN_IF_ERROR(engine_->world()->Barrier(*producer_));
   MESHIFT_RETURN_IF_ERROR(engine_->Synchronize(*producer_));
   const auto begin = Clock::now();
-  // The producer's work on rank 0 ends when the others come to a barrier.
+  // The producer's work on rank 0 ends when the other ranks enter a barrier.
   absl::Status barrier;
   std::thread others;
   if (late && rank == 0) {
@@ -220,7 +220,7 @@ absl::Status RunMpi() {
     return InvalidArgument("{} ranks are not {}", engine->world_size(), kRanks);
   }
   MESHIFT_RETURN_IF_ERROR(RunRank(engine.get()));
-  return bootstrap->Exchange("").status();  // nobody leaves before all are done
+  return bootstrap->Exchange("").status();  // no rank leaves before all are done
 }
 
 }  // namespace

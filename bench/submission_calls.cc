@@ -1,5 +1,5 @@
-// Makes so many calls of a cached redistribution over MPI, each on an idle stream with caches that
-// hold other things, for submission_lines.sh, which counts what submitting them takes.
+// Makes a number of calls of a cached redistribution over MPI, each on an idle stream with cold
+// caches. submission_lines.sh counts the cost of submitting them.
 //
 //   mpirun -n 4 submission_calls reduce|gather|rows|pack|unpack 1000
 #include <fmt/format.h>
@@ -24,7 +24,7 @@
 namespace meshift {
 namespace {
 
-// Beyond the last cache that submission_lines.sh simulates.
+// Larger than the last cache that submission_lines.sh simulates.
 constexpr int64_t kSweepBytes = int64_t{2} << 20;
 
 absl::Status Run(std::string_view kind, int64_t calls) {
@@ -42,7 +42,7 @@ absl::Status Run(std::string_view kind, int64_t calls) {
     const char* from;
     const char* to;
   };
-  // Large enough that they are left to those who wait.
+  // Large enough that the threads that wait run the work.
   constexpr Case kCases[] = {{"reduce", 16, 1024, "P", "R"},
                              {"gather", 16, 1024, "S(0)", "R"},
                              {"rows", 1, 65536, "S(0)", "S(1)"},
@@ -50,7 +50,7 @@ absl::Status Run(std::string_view kind, int64_t calls) {
                              {"unpack", 16, 1024, "S(1)", "S(0)"}};
   const auto* const what = std::find_if(std::begin(kCases), std::end(kCases),
                                         [&](const Case& c) { return c.name == kind; });
-  if (what == std::end(kCases)) return InvalidArgument("'{}' is no case", kind);
+  if (what == std::end(kCases)) return InvalidArgument("unknown case '{}'", kind);
   MESHIFT_ASSIGN_OR_RETURN(
       const Sharding from,
       Sharding::Parse(fmt::format("f32[{},{}]", what->rows_per_rank * ranks, what->columns), mesh,

@@ -1,14 +1,15 @@
 #!/bin/bash
-# What submitting takes on rank 0 of 4 by submission_calls ($1), counted by valgrind: instructions, and cache lines
-# and pages of code and of data that are touched. Per call, of 60 calls against 30, which sweep the caches before each.
+# The cost of a submission on rank 0 of 4, by submission_calls ($1), counted by valgrind:
+# instructions, and cache lines and pages of code and data that are accessed. Per call, from 60
+# calls against 30, with the caches swept before each.
 set -eu
 if ! command -v valgrind > /dev/null; then
   echo "submission_lines: valgrind is missing; Debian's package valgrind has it" >&2
   exit 1
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-# Of so many ($3) calls of a kind ($2), for lines of $4 bytes, Ir and misses of the last cache: of code, of reads, of
-# writes. The first caches keep next to nothing, so that each line is missed once in each call.
+# For $3 calls of kind $2, with lines of $4 bytes: instructions and misses of the last cache, by
+# code, reads and writes. The first caches are tiny, so that each line is missed once per call.
 counts() {
   mpirun -n 1 valgrind --tool=callgrind --callgrind-out-file="${out:-/dev/null}" --cache-sim=yes \
     --I1=$((2 * $4)),1,"$4" --D1=$((2 * $4)),1,"$4" --LL=1048576,16,"$4" \

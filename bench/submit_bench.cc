@@ -1,5 +1,5 @@
-// What a cached redistribution costs the thread that asks for it, besides the calls of the engine:
-// look-up of the plan, checks of the views, the program, the handle.
+// The cost of a cached redistribution for the calling thread, besides the engine's calls: look-up
+// of the plan, checks of the views, the program, the handle.
 //
 //   ./bazelw run //bench:submit_bench
 #include <benchmark/benchmark.h>
@@ -48,7 +48,7 @@ constexpr Example kExamples[] = {
     {"slice_all_reduce_gather", "dp=4,tp=2", "f32[1024,64]", "P,R", "R,R"},
 };
 
-// How a call is made: with views of other strides, behind something, or posted to the peers.
+// How a call is made: with strided views, after an event, with a ticket, or posted to the peers.
 enum class How { kPlain, kStrided, kAfter, kTicket, kPosted };
 
 void Submit(benchmark::State& state, const Example& example, How how) {
@@ -81,7 +81,7 @@ void Submit(benchmark::State& state, const Example& example, How how) {
   }
 }
 
-// Lists of so many tensors, half of them gathered, half of them summed.
+// Lists of this many tensors, half of them gathered, half of them summed.
 void SubmitList(benchmark::State& state) {
   const DeviceMesh mesh = DeviceMesh::Parse("fsdp=8").value();
   NoopEngine engine(1, mesh.NumRanks());
@@ -110,9 +110,9 @@ void SubmitList(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
-// What the record and its watchdog add to a call: rounds with them and without take turns.
+// The cost of the record and its watchdog for a call: alternates rounds with and without them.
 void Record(benchmark::State& state, const Example& example) {
-  constexpr int kCalls = 3000;  // of a round; more than are remembered
+  constexpr int kCalls = 3000;  // per round; more than the record keeps
   const DeviceMesh mesh = DeviceMesh::Parse(example.mesh).value();
   const Sharding from = Sharding::Parse(example.tensor, mesh, example.from).value();
   const Sharding to = from.WithPlacements(example.to).value();
@@ -123,7 +123,7 @@ void Record(benchmark::State& state, const Example& example) {
   struct Side {
     std::unique_ptr<NoopEngine> engine;
     std::optional<Redistributor> redistribute;
-    std::vector<double> rounds;  // ns a call
+    std::vector<double> rounds;  // ns per call
     int64_t allocations = 0;
   };
   Side sides[2];

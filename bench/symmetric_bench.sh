@@ -1,6 +1,7 @@
 #!/bin/bash
-# Instructions of one call by symmetric_calls ($1): 2,000 calls against 1,000, counted by valgrind. A second
-# program that makes the calls of `off`, say without the feature, is measured too if given.
+# Instructions of one call, by symmetric_calls ($1): 2,000 calls against 1,000, counted by valgrind.
+# A second program that makes the calls of `off`, for example one without the feature, is measured
+# too if given.
 set -eu
 if ! command -v valgrind > /dev/null; then
   echo "symmetric_bench: valgrind is missing; Debian's package valgrind has it" >&2

@@ -1,6 +1,6 @@
-// Makes so many calls of a cached all-gather on an engine that does nothing, for
-// symmetric_bench.sh, which counts instructions: with the feature off (nothing is said of symmetric
-// memory), with a call that uses it, and with one that says that its target has none.
+// Makes a number of calls of a cached all-gather on an engine that does nothing; symmetric_bench.sh
+// counts the instructions. off: without symmetric memory; hit: a call that uses it; miss: a call
+// whose target has none.
 //
 //   symmetric_calls off|hit|miss 1000
 #include <cstdint>

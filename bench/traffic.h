@@ -1,15 +1,16 @@
-// A communicator that carries nothing and writes down who would send how much to whom, so that the
-// bytes of what is built from collectives are counted from the calls that it makes.
+// A communicator that moves no data and records how much each rank would send to each other one, so
+// that the bytes of algorithms built from collectives are counted from their calls.
 //
 //   Traffic traffic(16);
 //   TrafficCommunicator group(/*ranks=*/{0, 8}, /*member=*/1, Gather::kRing, &traffic);
 //   group.AllGather(send, recv, 100, DType::kF32, stream);
 //   traffic.bytes(8, 0);                     // 400
-//   traffic.PerDomain(8);                    // the most that a domain of 8 ranks sends to others
+//   traffic.PerDomain(8);                    // the largest number that a domain of 8 sends to
+//   others
 //
-// All-reduce, reduce-scatter and broadcast go around a ring in the order of members, as NCCL's do;
-// an all-gather also directly, as the MPI engine's. Blocks of any sizes and barriers are not
-// counted (UNIMPLEMENTED).
+// All-reduce, reduce-scatter and broadcast use a ring in the order of members, as NCCL does; an
+// all-gather may also be direct, as in the MPI engine. Blocks of any sizes and barriers are not
+// supported (UNIMPLEMENTED).
 #ifndef MESHIFT_BENCH_TRAFFIC_H_
 #define MESHIFT_BENCH_TRAFFIC_H_
 
@@ -59,7 +60,8 @@ class Traffic {
   }
 
  private:
-  // The most that `senders` neighbours send together, of what `counts`.
+  // The largest number of bytes, of those that `counts` selects, that `senders` neighbours send
+  // together.
   template <typename Counts>
   int64_t Most(int64_t senders, Counts counts) const {
     std::vector<int64_t> sums((ranks_ + senders - 1) / senders, 0);
@@ -111,7 +113,7 @@ class TrafficCommunicator final : public Communicator {
     for (const PeerMessage& message : sends) Send(message.peer, Bytes(dtype, message.count));
     return absl::OkStatus();
   }
-  // The last member before the root passes nothing on.
+  // The last member before the root forwards nothing.
   absl::Status Broadcast(void*, int64_t count, DType dtype, int root, Stream&) override {
     if ((member_ + 1) % size() == root) return absl::OkStatus();
     return ToNext(Bytes(dtype, count));

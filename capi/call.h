@@ -1,5 +1,5 @@
-// Every function of meshift/c.h does this around its C++ call: checks arguments, and turns statuses
-// and exceptions into a code and a message.
+// Wrapper of every function of meshift/c.h: checks arguments, and turns statuses and exceptions
+// into a code and a message.
 //
 //   meshift_code meshift_mesh_text(const meshift_mesh* mesh, char** text, char** error) {
 //     return Call(error, [&] {
@@ -26,7 +26,7 @@
 
 namespace meshift::capi {
 
-// Gives `status` out: the code, and its message where `error` is given.
+// Returns the code of `status`, and stores its message in *error unless `error` is NULL.
 meshift_code Report(const absl::Status& status, char** error) noexcept;
 meshift_code Report(meshift_code code, std::string_view message, char** error) noexcept;
 
@@ -51,10 +51,10 @@ struct NamedPointer {
   std::string_view name;
   const void* pointer;
 };
-// INVALID_ARGUMENT names the first that is NULL.
+// INVALID_ARGUMENT: a pointer is NULL; the message names the first.
 absl::Status NotNull(std::initializer_list<NamedPointer> pointers);
 
-// INVALID_ARGUMENT unless `size`, which the caller set, is that of the struct.
+// INVALID_ARGUMENT unless `size`, set by the caller, is the sizeof of the struct.
 absl::Status CheckSize(std::string_view name, size_t size, size_t right);
 template <typename Struct>
 absl::Status CheckStruct(std::string_view name, const Struct* given) {
@@ -65,13 +65,13 @@ absl::Status CheckStruct(std::string_view name, const Struct* given) {
 // INVALID_ARGUMENT unless 0 <= index < count.
 absl::Status CheckIndex(std::string_view name, int64_t index, int64_t count);
 
-// *out = NULL, where it is given: what a function that fails leaves.
+// *out = NULL unless `out` is NULL: the output of a function that fails.
 template <typename T>
 void Clear(T** out) {
   if (out != nullptr) *out = nullptr;
 }
 
-// *out = a copy that the caller frees. RESOURCE_EXHAUSTED: there is no memory.
+// *out = a copy that the caller frees. RESOURCE_EXHAUSTED: out of memory.
 absl::Status GiveText(std::string_view text, char** out);
 
 // *out = a new handle that holds `parts`.

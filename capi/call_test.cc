@@ -11,7 +11,7 @@
 namespace meshift::capi {
 namespace {
 
-// What a body ends with, as C has it.
+// The result of a body, as a C caller gets it.
 struct Outcome {
   meshift_code code;
   std::string message;

@@ -21,7 +21,7 @@ struct Destroyer {
 template <typename T, void (*Destroy)(T*)>
 using Handle = std::unique_ptr<T, Destroyer<T, Destroy>>;
 
-// Whether a call was fine; prints what it said.
+// Whether a call succeeded; prints its error.
 bool Ok(meshift_code code, char* error) {
   if (code != MESHIFT_OK) {
     std::fprintf(stderr, "%s: %s\n", meshift_code_name(code), error == nullptr ? "" : error);

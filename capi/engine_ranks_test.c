@@ -1,5 +1,5 @@
-// One rank of a job over MPI or NCCL, in C99: sums a tensor over all ranks, by the engine's own
-// memory, which on NCCL is the device's.
+// One rank of a job over MPI or NCCL, in C99: sums a tensor over all ranks in the engine's memory,
+// which is device memory on NCCL.
 //
 //   mpirun -n 4 engine_ranks mpi
 //   torchrun.sh 4 engine_ranks nccl
@@ -11,7 +11,7 @@
 
 #define ELEMENTS 24
 
-// Whether the engine has to be left without waiting for the others.
+// Whether the process must exit by meshift_mpi_leave.
 static int is_mpi = 0;
 
 static void Check(meshift_code code, char* error) {
@@ -37,7 +37,7 @@ static meshift_engine* Start(const char* name) {
   return engine;
 }
 
-// What is refused before any rank is needed.
+// Arguments that are refused before other ranks are involved.
 static void RefuseBadArguments(meshift_engine* engine) {
   meshift_engine* none = NULL;
   meshift_stream* stream = NULL;

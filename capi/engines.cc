@@ -1,4 +1,4 @@
-// The local engine, and what all engines have, of meshift/c.h.
+// The functions of meshift/c.h on the local engine, and on all engines, streams and buffers.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -18,7 +18,7 @@ struct World {
   World& operator=(const World&) = delete;
   ~World() {
     world.reset();
-    // Rank 0's goes last: it has the hub of the others.
+    // Rank 0's is destroyed last: it has the hub of the others.
     while (!bootstraps.empty()) bootstraps.pop_back();
   }
 
@@ -34,10 +34,10 @@ static_assert(static_cast<int>(kAdversarial) == MESHIFT_REDUCTION_ORDER_ADVERSAR
 
 absl::StatusOr<std::shared_ptr<World>> MakeWorld(const meshift_local_options& from) {
   if (from.num_workers < -1) {
-    return InvalidArgument("options.num_workers is {}, not -1 or more", from.num_workers);
+    return InvalidArgument("options.num_workers is {}; it must be -1 or more", from.num_workers);
   }
   if (from.timeout_ns < 0) {
-    return InvalidArgument("options.timeout_ns is {}, not 0 or more", from.timeout_ns);
+    return InvalidArgument("options.timeout_ns is {}; it must be 0 or more", from.timeout_ns);
   }
   auto made = std::make_shared<World>();
   LocalWorldOptions options;
@@ -54,7 +54,7 @@ absl::StatusOr<std::shared_ptr<World>> MakeWorld(const meshift_local_options& fr
 
 absl::Status CheckBytes(int64_t num_bytes) {
   if (num_bytes >= 0) return absl::OkStatus();
-  return InvalidArgument("num_bytes is {}, not 0 or more", num_bytes);
+  return InvalidArgument("num_bytes is {}; it must be 0 or more", num_bytes);
 }
 
 }  // namespace
@@ -88,10 +88,10 @@ meshift_code meshift_local_world_set_reduction_order(meshift_local_world* world,
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"world", world}}));
     if (order < MESHIFT_REDUCTION_ORDER_RANKS || order > MESHIFT_REDUCTION_ORDER_ADVERSARIAL) {
-      return meshift::InvalidArgument("order is {}, not 0, 1 or 2", order);
+      return meshift::InvalidArgument("order is {}; it must be 0, 1 or 2", order);
     }
     if (order == MESHIFT_REDUCTION_ORDER_TOPOLOGY && domain_size < 1) {
-      return meshift::InvalidArgument("domain_size is {}, not 1 or more", domain_size);
+      return meshift::InvalidArgument("domain_size is {}; it must be 1 or more", domain_size);
     }
     world->shared->world->SetReductionOrder(static_cast<meshift::ReductionOrder>(order),
                                             domain_size);

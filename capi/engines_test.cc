@@ -1,4 +1,4 @@
-// What the functions of meshift/c.h on engines, streams and buffers give, and what they say to bad
+// The functions of meshift/c.h on engines, streams and buffers: results, and errors for bad
 // arguments.
 #include <gtest/gtest.h>
 
@@ -67,11 +67,11 @@ TEST(C, SetsTheOrderOfReductions) {
   }
   EXPECT_INVALID(meshift_local_world_set_reduction_order(nullptr, 0, 0, error), "world is NULL");
   EXPECT_INVALID(meshift_local_world_set_reduction_order(world, 3, 0, error),
-                 "order is 3, not 0, 1 or 2");
+                 "order is 3; it must be 0, 1 or 2");
   EXPECT_INVALID(meshift_local_world_set_reduction_order(world, -1, 0, error),
-                 "order is -1, not 0, 1 or 2");
+                 "order is -1; it must be 0, 1 or 2");
   EXPECT_INVALID(meshift_local_world_set_reduction_order(world, 1, 0, error),
-                 "domain_size is 0, not 1 or more");
+                 "domain_size is 0; it must be 1 or more");
 }
 
 TEST(C, RefusesBadEngineArguments) {
@@ -82,11 +82,11 @@ TEST(C, RefusesBadEngineArguments) {
   options.num_ranks = 2;
   options.num_workers = -2;
   EXPECT_INVALID(meshift_local_world_create(&options, &made, error),
-                 "options.num_workers is -2, not -1 or more");
+                 "options.num_workers is -2; it must be -1 or more");
   options.num_workers = 0;
   options.timeout_ns = -1;
   EXPECT_INVALID(meshift_local_world_create(&options, &made, error),
-                 "options.timeout_ns is -1, not 0 or more");
+                 "options.timeout_ns is -1; it must be 0 or more");
   EXPECT_INVALID(meshift_local_world_create(nullptr, &made, error), "options is NULL");
   options.timeout_ns = 0;
   EXPECT_INVALID(meshift_local_world_create(&options, nullptr, error), "world is NULL");
@@ -124,18 +124,18 @@ TEST(C, RefusesBadEngineArguments) {
   EXPECT_INVALID(meshift_buffer_create(nullptr, 1, &no_buffer, error), "engine is NULL");
   EXPECT_INVALID(meshift_buffer_create(engine, 1, nullptr, error), "buffer is NULL");
   EXPECT_INVALID(meshift_buffer_create(engine, -1, &no_buffer, error),
-                 "num_bytes is -1, not 0 or more");
+                 "num_bytes is -1; it must be 0 or more");
   EXPECT_EQ(meshift_buffer_data(nullptr), nullptr);
   EXPECT_INVALID(meshift_stream_copy_in(nullptr, &byte, &byte, 1, error), "stream is NULL");
   EXPECT_INVALID(meshift_stream_copy_in(stream, nullptr, &byte, 1, error), "host is NULL");
   EXPECT_INVALID(meshift_stream_copy_in(stream, &byte, nullptr, 1, error), "data is NULL");
   EXPECT_INVALID(meshift_stream_copy_in(stream, &byte, &byte, -1, error),
-                 "num_bytes is -1, not 0 or more");
+                 "num_bytes is -1; it must be 0 or more");
   EXPECT_INVALID(meshift_stream_copy_out(nullptr, &byte, &byte, 1, error), "stream is NULL");
   EXPECT_INVALID(meshift_stream_copy_out(stream, nullptr, &byte, 1, error), "data is NULL");
   EXPECT_INVALID(meshift_stream_copy_out(stream, &byte, nullptr, 1, error), "host is NULL");
   EXPECT_INVALID(meshift_stream_copy_out(stream, &byte, &byte, -1, error),
-                 "num_bytes is -1, not 0 or more");
+                 "num_bytes is -1; it must be 0 or more");
   // More than any machine has.
   EXPECT_EQ(meshift_buffer_create(engine, INT64_MAX, &no_buffer, nullptr),
             MESHIFT_RESOURCE_EXHAUSTED);

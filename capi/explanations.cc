@@ -1,4 +1,4 @@
-// Explanations of meshift/c.h.
+// The functions of meshift/c.h on explanations.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,7 @@ struct meshift_explanation {
 namespace meshift::capi {
 namespace {
 
-constexpr int32_t kMost = 8;  // where the caller gives no number
+constexpr int32_t kMost = 8;  // default of `most`
 
 absl::Status CheckAlternative(const meshift_explanation* explanation, size_t index) {
   MESHIFT_RETURN_IF_ERROR(NotNull({{"explanation", explanation}}));
@@ -40,7 +40,7 @@ meshift_code meshift_explanation_create(const meshift_sharding* from, const mesh
   Clear(explanation);
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"from", from}, {"to", to}, {"explanation", explanation}}));
-    if (most < 0) return meshift::InvalidArgument("most is {}, not 0 or more", most);
+    if (most < 0) return meshift::InvalidArgument("most is {}; it must be 0 or more", most);
     MESHIFT_ASSIGN_OR_RETURN(const meshift::PlannerOptions planning,
                              meshift::capi::PlanningOptions(options, from->value, to->value));
     return meshift::capi::GiveOr(
@@ -95,7 +95,7 @@ meshift_code meshift_explanation_step_time(const meshift_explanation* explanatio
     time->links_ns = from.links_ns;
     time->copies_ns = from.copies_ns;
     time->algorithm = calls ? Name(from.algorithm).data() : nullptr;  // a literal
-    // The topology is the plan's, which lives as long as the explanation.
+    // The topology belongs to the plan, which exists as long as the explanation.
     time->protocol = from.protocol < 0 ? nullptr : topology.protocols()[from.protocol].name.c_str();
     time->slowest_links = from.level < 0 ? nullptr : topology.level(from.level).name.c_str();
     time->links_per_domain = from.sharing;

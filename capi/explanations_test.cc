@@ -1,4 +1,4 @@
-// What the functions of meshift/c.h on explanations give, and what they say to bad arguments.
+// The functions of meshift/c.h on explanations: results, and errors for bad arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,7 +102,7 @@ TEST_F(Explanations, RefuseBadArguments) {
   EXPECT_INVALID(meshift_explanation_create(from_, to_, nullptr, 0, nullptr, error),
                  "explanation is NULL");
   EXPECT_INVALID(meshift_explanation_create(from_, to_, nullptr, -1, &made, error),
-                 "most is -1, not 0 or more");
+                 "most is -1; it must be 0 or more");
   const Sharding other = ShardingOf("f32[8] on a=16 as R");
   EXPECT_EQ(meshift_explanation_create(from_, other, nullptr, 0, &made, nullptr),
             MESHIFT_INVALID_ARGUMENT);

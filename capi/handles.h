@@ -1,4 +1,5 @@
-// The handles of meshift/c.h: each holds a C++ value, and whatever must outlive that.
+// The handles of meshift/c.h: each holds a C++ value, and owners of the objects that the value
+// refers to.
 #ifndef MESHIFT_CAPI_HANDLES_H_
 #define MESHIFT_CAPI_HANDLES_H_
 
@@ -25,11 +26,11 @@ class NcclEngine;  // meshift/nccl_engine.h
 
 namespace capi {
 
-// An engine, with all that it lives in: a world, a job, a bootstrap.
+// An engine with its owner: a world, a job, a bootstrap.
 struct SharedEngine {
   std::shared_ptr<void> owner;
   Engine* engine = nullptr;
-  NcclEngine* nccl = nullptr;  // the same engine, where it is one of NCCL
+  NcclEngine* nccl = nullptr;  // the same engine if it is an NcclEngine, else null
 };
 
 }  // namespace capi
@@ -44,10 +45,12 @@ struct meshift_sharding {
 };
 
 struct meshift_options {
-  // The options for plans on these meshes. INVALID_ARGUMENT: a group that they do not have.
+  // The options for plans on these meshes. INVALID_ARGUMENT: an existing group is not on these
+  // meshes.
   absl::StatusOr<meshift::PlannerOptions> On(absl::Span<const meshift::DeviceMesh> meshes) const;
 
-  std::map<std::string, std::string> texts;  // by name; checked, as far as that goes without meshes
+  std::map<std::string, std::string>
+      texts;  // by name; checked, except for the checks that need meshes
 };
 
 namespace meshift::capi {
@@ -66,7 +69,7 @@ struct meshift_program {
   meshift::Program value;
 };
 
-// In the structs below the engine is declared first, so that it ends last.
+// In the structs below the engine is declared first, so that it is destroyed last.
 
 struct meshift_engine {
   meshift::capi::SharedEngine shared;

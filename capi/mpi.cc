@@ -1,4 +1,4 @@
-// The MPI engine of meshift/c.h.
+// The functions of meshift/c.h on the MPI engine.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -15,7 +15,8 @@ absl::StatusOr<meshift::capi::SharedEngine> StartJob(const meshift_mpi_options* 
   if (given != nullptr) {
     MESHIFT_RETURN_IF_ERROR(meshift::capi::CheckStruct("options", given));
     if (given->timeout_ns < 0) {
-      return meshift::InvalidArgument("options.timeout_ns is {}, not 0 or more", given->timeout_ns);
+      return meshift::InvalidArgument("options.timeout_ns is {}; it must be 0 or more",
+                                      given->timeout_ns);
     }
     if (given->timeout_ns > 0) options.timeout = std::chrono::nanoseconds(given->timeout_ns);
     if (given->communicator != nullptr) options.communicator = *given->communicator;

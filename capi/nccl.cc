@@ -1,4 +1,4 @@
-// The NCCL engine of meshift/c.h.
+// The functions of meshift/c.h on the NCCL engine.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 using meshift::NcclEngine;
 using meshift::capi::SharedEngine;
 
-// The engine ends before its bootstrap.
+// The engine is destroyed before its bootstrap.
 struct Job {
   std::unique_ptr<meshift::Bootstrap> bootstrap;
   std::unique_ptr<NcclEngine> engine;
@@ -31,7 +31,7 @@ absl::StatusOr<SharedEngine> FromLent(const meshift_nccl_lent& given) {
   MESHIFT_RETURN_IF_ERROR(meshift::capi::NotNull({{"lent.communicator", given.communicator}}));
   if ((given.allocate == nullptr) != (given.deallocate == nullptr)) {
     return meshift::InvalidArgument(
-        "lent.allocate and lent.deallocate come together, or not at all");
+        "lent.allocate and lent.deallocate must both be set, or neither");
   }
   meshift::NcclLent lent;
   lent.communicator = given.communicator;
@@ -52,7 +52,7 @@ absl::StatusOr<SharedEngine> FromLent(const meshift_nccl_lent& given) {
 
 absl::StatusOr<SharedEngine> FromTorchrun(int64_t timeout_ns) {
   if (timeout_ns < 0) {
-    return meshift::InvalidArgument("timeout_ns is {}, not 0 or more", timeout_ns);
+    return meshift::InvalidArgument("timeout_ns is {}; it must be 0 or more", timeout_ns);
   }
   meshift::Bootstrap::Timeout timeout = meshift::Bootstrap::kDefaultTimeout;
   meshift::NcclOptions options;

@@ -1,4 +1,4 @@
-// Stands for nccl.cc in a build without CUDA.
+// Replaces nccl.cc in a build without CUDA.
 #include "capi/call.h"
 #include "meshift/nccl_engine.h"
 

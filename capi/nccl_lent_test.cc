@@ -1,5 +1,5 @@
-// A communicator and a stream that a framework lends by meshift/c.h, on the stand-ins for NCCL and
-// the driver. comm/nccl/lent_test.cc has the rules.
+// A communicator and a stream lent by a framework through meshift/c.h, on the stand-ins for NCCL
+// and the driver. comm/nccl/lent_test.cc tests the rules.
 #include <cuda.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -27,7 +27,7 @@ void ExpectOk(meshift_code code, char** error) {
   *error = nullptr;
 }
 
-// Sums over the ranks on what is lent; all work is on the framework's stream.
+// Sums over the ranks on the lent communicator; all work is on the framework's stream.
 void Sum(void* communicator, void* cuda_stream, int64_t rank) {
   char* error = nullptr;
   meshift_nccl_lent lent = {};
@@ -38,7 +38,7 @@ void Sum(void* communicator, void* cuda_stream, int64_t rank) {
   meshift_engine* engine = nullptr;
   lent.deallocate = [](void*, void*) {};
   EXPECT_EQ(meshift_nccl_engine_from_lent(&lent, &engine, &error), MESHIFT_INVALID_ARGUMENT);
-  EXPECT_STREQ(error, "lent.allocate and lent.deallocate come together, or not at all");
+  EXPECT_STREQ(error, "lent.allocate and lent.deallocate must both be set, or neither");
   meshift_free(error);
   lent.deallocate = nullptr;
   ExpectOk(meshift_nccl_engine_from_lent(&lent, &engine, &error), &error);

@@ -67,7 +67,7 @@ static_assert(static_cast<int>(absl::StatusCode::kUnauthenticated) == MESHIFT_UN
 
 absl::StatusOr<DType> DTypeOf(std::string_view name, meshift_dtype number) {
   if (number < 1 || number > kNumDTypes)
-    return InvalidArgument("{} is {}, not a dtype's number", name, number);
+    return InvalidArgument("{} is {}, which is not a dtype number", name, number);
   return static_cast<DType>(number - 1);
 }
 
@@ -79,7 +79,7 @@ absl::StatusOr<std::optional<DType>> OptionalDTypeOf(std::string_view name, mesh
 
 namespace {
 
-// The name of the enum's value, which is a literal; NULL: no value has the number.
+// The name of the enum value, a literal; NULL: unknown number.
 template <typename Enum>
 const char* NameOf(int32_t number, int32_t last) {
   return 1 <= number && number <= last ? Name(static_cast<Enum>(number - 1)).data() : nullptr;

@@ -1,4 +1,4 @@
-// The numbers of meshift/c.h and the enums that they stand for.
+// Converts between the numbers of meshift/c.h and C++ enums.
 //
 //   NumberOf(DType::kBF16);                      // MESHIFT_DTYPE_BF16
 //   DTypeOf("dtype", MESHIFT_DTYPE_BF16);        // DType::kBF16, or INVALID_ARGUMENT
@@ -18,7 +18,7 @@
 
 namespace meshift::capi {
 
-// The enums count from 0, the numbers from 1: 0 is none.
+// The enums count from 0, the numbers from 1; 0 means none.
 template <typename Enum>
 constexpr int32_t NumberOf(Enum value) {
   return static_cast<int32_t>(value) + 1;
@@ -28,9 +28,9 @@ constexpr int32_t NumberOf(const std::optional<Enum>& value) {
   return value ? NumberOf(*value) : 0;
 }
 
-// INVALID_ARGUMENT: no dtype has the number.
+// INVALID_ARGUMENT: unknown number.
 absl::StatusOr<DType> DTypeOf(std::string_view name, meshift_dtype number);
-// The same, where 0 is none.
+// The same, but 0 gives nullopt.
 absl::StatusOr<std::optional<DType>> OptionalDTypeOf(std::string_view name, meshift_dtype number);
 
 }  // namespace meshift::capi

@@ -1,4 +1,4 @@
-// Options and plans of meshift/c.h.
+// The functions of meshift/c.h on options and plans.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +15,7 @@
 namespace meshift::capi {
 namespace {
 
-// The two that the table of options leaves out.
+// The two options that are not in the table of planner options.
 struct OwnOption {
   const char* name;
   const char* value_name;
@@ -28,7 +28,7 @@ constexpr OwnOption kOwnOptions[] = {
        MESHIFT_ASSIGN_OR_RETURN(options->topology, Topology::Parse(text));
        return absl::OkStatus();
      }},
-    {"engine", "ENGINE", "what plans are for: local (default), mpi, nccl",
+    {"engine", "ENGINE", "the engine that runs the plans: local (default), mpi, nccl",
      [](const std::string& text, PlannerOptions* options) -> absl::Status {
        if (text != "local" && text != "mpi" && text != "nccl") {
          return InvalidArgument("unknown engine '{}'; expected local, mpi or nccl", text);
@@ -75,7 +75,7 @@ using meshift::capi::NumberOf;
 absl::StatusOr<meshift::PlannerOptions> meshift_options::On(
     absl::Span<const meshift::DeviceMesh> meshes) const {
   meshift::PlannerOptions options;
-  // First the engine, which native_invariance is said of.
+  // The engine first: native_invariance changes it.
   for (const meshift::capi::OwnOption& option : meshift::capi::kOwnOptions) {
     const auto found = texts.find(option.name);
     if (found != texts.end()) MESHIFT_RETURN_IF_ERROR(option.Read(found->second, &options));
@@ -137,7 +137,7 @@ meshift_code meshift_option_get_info(size_t index, meshift_option_info* info, ch
       *info = {sizeof(*info), own.name, own.value_name, own.help};
       return absl::OkStatus();
     }
-    // The table's texts are literals, so a zero byte follows each.
+    // The table's texts are literals, so they end with a zero byte.
     const meshift::PlannerOption& option =
         meshift::PlannerOptionTable()[index - meshift::capi::kNumOwnOptions];
     *info = {sizeof(*info), option.name.data(), option.value_name.data(), option.help.data()};
@@ -180,7 +180,7 @@ meshift_code meshift_plan_json(const meshift_plan* plan, int32_t indent, char** 
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"plan", plan}, {"json", json}}));
     if (indent < -1 || indent > 16) {
-      return meshift::InvalidArgument("indent is {}, not in -1..16", indent);
+      return meshift::InvalidArgument("indent is {}; it must be -1 to 16", indent);
     }
     return GiveText(meshift::PlanToJson(plan->value, indent), json);
   });
@@ -235,7 +235,8 @@ meshift_code meshift_plan_verify(const meshift_plan* plan, int64_t max_work, cha
   if (step != nullptr) *step = -1;
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"plan", plan}}));
-    if (max_work < 0) return meshift::InvalidArgument("max_work is {}, not 0 or more", max_work);
+    if (max_work < 0)
+      return meshift::InvalidArgument("max_work is {}; it must be 0 or more", max_work);
     meshift::VerifyOptions options;
     if (max_work > 0) options.max_work = max_work;
     const meshift::Verdict verdict = meshift::Verify(plan->value, options);

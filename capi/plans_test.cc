@@ -1,4 +1,4 @@
-// What the functions of meshift/c.h on plans and programs give, and what they say to bad arguments.
+// The functions of meshift/c.h on plans and programs: results, and errors for bad arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -132,7 +132,8 @@ TEST(C, RefusesBadPlans) {
   EXPECT_INVALID(meshift_plan_text(plan, nullptr, error), "text is NULL");
   EXPECT_INVALID(meshift_plan_json(nullptr, 2, text.out(), error), "plan is NULL");
   EXPECT_INVALID(meshift_plan_json(plan, 2, nullptr, error), "json is NULL");
-  EXPECT_INVALID(meshift_plan_json(plan, -2, text.out(), error), "indent is -2, not in -1..16");
+  EXPECT_INVALID(meshift_plan_json(plan, -2, text.out(), error),
+                 "indent is -2; it must be -1 to 16");
   EXPECT_INVALID(meshift_plan_fingerprint(nullptr, text.out(), error), "plan is NULL");
   EXPECT_INVALID(meshift_plan_fingerprint(plan, nullptr, error), "text is NULL");
   EXPECT_INVALID(meshift_plan_promise(nullptr, nullptr, nullptr, error), "plan is NULL");
@@ -142,7 +143,7 @@ TEST(C, RefusesBadPlans) {
   EXPECT_INVALID(meshift_plan_to(plan, nullptr, error), "to is NULL");
   EXPECT_INVALID(meshift_plan_verify(nullptr, 0, nullptr, nullptr, error), "plan is NULL");
   EXPECT_INVALID(meshift_plan_verify(plan, -1, nullptr, nullptr, error),
-                 "max_work is -1, not 0 or more");
+                 "max_work is -1; it must be 0 or more");
   EXPECT_INVALID(meshift_plan_get_info(nullptr, &info, error), "plan is NULL");
   EXPECT_INVALID(meshift_plan_get_info(plan, nullptr, error), "info is NULL");
   EXPECT_INVALID(meshift_plan_mesh(nullptr, 0, &mesh, error), "plan is NULL");

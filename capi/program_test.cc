@@ -1,6 +1,6 @@
-// Programs by meshift/c.h alone: a small executor runs those of all ranks in one process, and the
-// oracle judges. Memory and the order of things are what c.h says; only the arithmetic of dtypes
-// comes from the tests' own (tests/plain_arithmetic.h, testing/cast.h), which is not the library's.
+// Runs programs with meshift/c.h only: a small executor runs those of all ranks in one process, and
+// the oracle checks the results. Memory and order follow c.h; the arithmetic of dtypes comes from
+// test code (tests/plain_arithmetic.h, testing/cast.h), not from the library.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -354,8 +354,8 @@ struct Options {
   Layout layout = Layout::kPlain;
 };
 
-// A case by the C interface: plans, lowers for all ranks, runs, and has the oracle judge. False:
-// the options do not allow a plan.
+// One case through the C interface: plans, lowers for all ranks, runs, and checks with the oracle.
+// False: the options do not allow a plan.
 bool RunCase(const testkit::ConformanceCase& c, const Options& how, uint64_t seed, Tally* tally) {
   char* error = nullptr;
   meshift_sharding *from = nullptr, *to = nullptr;

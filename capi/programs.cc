@@ -1,4 +1,4 @@
-// Programs of meshift/c.h.
+// The functions of meshift/c.h on programs.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace meshift::capi {
 namespace {
 
-static_assert(std::is_same_v<int, int32_t>);  // a DimSet is given out as it is
+static_assert(std::is_same_v<int, int32_t>);  // a DimSet is returned without conversion
 
 meshift_location PlaceOf(const Location& place) { return {NumberOf(place.space), place.offset}; }
 
@@ -40,7 +40,7 @@ int64_t BytesOf(const ProgramTensor& tensor) {
   return Bytes(tensor.dtype, NumElements(tensor.shape));
 }
 
-// NULL, or an index that the list does not have.
+// INVALID_ARGUMENT: a NULL, or an index out of range.
 template <typename List>
 absl::Status CheckItem(const meshift_program* program, size_t index, List list) {
   MESHIFT_RETURN_IF_ERROR(NotNull({{"program", program}}));

@@ -1,4 +1,4 @@
-// Redistributors and runs of meshift/c.h.
+// The functions of meshift/c.h on redistributors and runs.
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -31,13 +31,14 @@ absl::StatusOr<RedistributorOptions> OptionsOf(const DeviceMesh& mesh,
       options.agreement = Agreement::kAlways;
       break;
     default:
-      return InvalidArgument("options.agreement is {}, not 0, 1 or 2", from.agreement);
+      return InvalidArgument("options.agreement is {}; it must be 0, 1 or 2", from.agreement);
   }
   if (from.timeout_ns < 0) {
-    return InvalidArgument("options.timeout_ns is {}, not 0 or more", from.timeout_ns);
+    return InvalidArgument("options.timeout_ns is {}; it must be 0 or more", from.timeout_ns);
   }
   if (from.max_cached_bytes < 0) {
-    return InvalidArgument("options.max_cached_bytes is {}, not 0 or more", from.max_cached_bytes);
+    return InvalidArgument("options.max_cached_bytes is {}; it must be 0 or more",
+                           from.max_cached_bytes);
   }
   if (from.timeout_ns > 0) options.timeout = std::chrono::nanoseconds(from.timeout_ns);
   if (from.max_cached_bytes > 0) options.expert.max_cached_bytes = from.max_cached_bytes;
@@ -45,7 +46,7 @@ absl::StatusOr<RedistributorOptions> OptionsOf(const DeviceMesh& mesh,
   return options;
 }
 
-// A source that must not be written is one that the library only reads.
+// Sources are cast to non-const; the library only reads those that must not be written.
 TensorView ViewOf(const Sharding& sharding, int64_t rank, const void* data,
                   const int64_t* strides) {
   TensorView view = TensorView::Contiguous(const_cast<void*>(data), sharding.dtype(),
@@ -57,10 +58,10 @@ TensorView ViewOf(const Sharding& sharding, int64_t rank, const void* data,
 absl::Status CheckEngine(const SharedEngine& mine, const SharedEngine& other,
                          std::string_view name) {
   if (mine.engine == other.engine) return absl::OkStatus();
-  return InvalidArgument("{} is of another engine", name);
+  return InvalidArgument("{} belongs to another engine", name);
 }
 
-// The fields that also a run of a plan that was made elsewhere has.
+// The fields that a run of a given plan uses too.
 absl::StatusOr<PlanRunOptions> RunOptionsOf(const meshift_redistributor& redistributor,
                                             const meshift_redistribution& what) {
   PlanRunOptions options;
@@ -189,7 +190,7 @@ meshift_code meshift_redistribute_plan(meshift_redistributor* redistributor,
     MESHIFT_RETURN_IF_ERROR(CheckStruct("what", what));
     if (what->from != nullptr || what->to != nullptr || what->reduce_dtype != MESHIFT_DTYPE_NONE) {
       return meshift::InvalidArgument(
-          "what.from, what.to and what.reduce_dtype are the plan's, and must not be set");
+          "what.from, what.to and what.reduce_dtype must not be set: the plan has them");
     }
     MESHIFT_ASSIGN_OR_RETURN(const meshift::PlanRunOptions options,
                              meshift::capi::RunOptionsOf(*redistributor, *what));

@@ -1,5 +1,4 @@
-// What the functions of meshift/c.h on redistributors and runs give, and what they say to bad
-// arguments.
+// The functions of meshift/c.h on redistributors and runs: results, and errors for bad arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,7 +99,7 @@ TEST_F(TwoRanks, RedistributeWithStridesAWorkspaceAndStreams) {
     EXPECT_FINE(meshift_redistribute(*redistributor_[r], &what, run[r].out(), error));
   }
   for (int r = 0; r < kRanks; ++r) {
-    // In place, after the first; then what the stream does comes after that.
+    // In place, after the first; then work on the stream comes after it.
     auto what = Sized<meshift_redistribution>();
     what.from = parts_;
     what.to = sums_;
@@ -215,15 +214,15 @@ TEST_F(TwoRanks, RefuseBadRedistributors) {
                  "redistributor is NULL");
   options.agreement = 3;
   EXPECT_INVALID(meshift_redistributor_create(mesh_, engine, &options, &none, error),
-                 "options.agreement is 3, not 0, 1 or 2");
+                 "options.agreement is 3; it must be 0, 1 or 2");
   options = Sized<meshift_redistributor_options>();
   options.timeout_ns = -1;
   EXPECT_INVALID(meshift_redistributor_create(mesh_, engine, &options, &none, error),
-                 "options.timeout_ns is -1, not 0 or more");
+                 "options.timeout_ns is -1; it must be 0 or more");
   options = Sized<meshift_redistributor_options>();
   options.max_cached_bytes = -1;
   EXPECT_INVALID(meshift_redistributor_create(mesh_, engine, &options, &none, error),
-                 "options.max_cached_bytes is -1, not 0 or more");
+                 "options.max_cached_bytes is -1; it must be 0 or more");
   options.size = 0;
   EXPECT_EQ(meshift_redistributor_create(mesh_, engine, &options, &none, nullptr),
             MESHIFT_INVALID_ARGUMENT);
@@ -275,7 +274,7 @@ TEST_F(TwoRanks, RefuseBadRedistributions) {
   what = Sum(0);
   what.reduce_dtype = 77;
   EXPECT_INVALID(meshift_redistribute(redistributor, &what, &none, error),
-                 "what.reduce_dtype is 77, not a dtype's number");
+                 "what.reduce_dtype is 77, which is not a dtype number");
   what = Sum(0);
   what.size -= 8;
   EXPECT_EQ(meshift_redistribute(redistributor, &what, &none, nullptr), MESHIFT_INVALID_ARGUMENT);
@@ -291,7 +290,7 @@ TEST_F(TwoRanks, RefuseBadRedistributions) {
   what = Sum(0);
   what.to = elsewhere;
   EXPECT_EQ(meshift_redistribute(redistributor, &what, &none, nullptr), MESHIFT_INVALID_ARGUMENT);
-  // What was refused has changed nothing.
+  // Refused calls have changed nothing.
   auto stats = Sized<meshift_stats>();
   EXPECT_FINE(meshift_redistributor_get_stats(redistributor, &stats, error));
   EXPECT_EQ(stats.calls, 0);
@@ -323,7 +322,7 @@ TEST_F(TwoRanks, RefuseBadListsAndPlans) {
   const Plan plan = PlanOf("f32[4] on a=2 as P", "f32[4] on a=2 as R");
   meshift_redistribution buffers = Sum(0);
   EXPECT_INVALID(meshift_redistribute_plan(redistributor, plan, &buffers, &none, error),
-                 "what.from, what.to and what.reduce_dtype are the plan's, and must not be set");
+                 "what.from, what.to and what.reduce_dtype must not be set: the plan has them");
   buffers.from = buffers.to = nullptr;
   EXPECT_INVALID(meshift_redistribute_plan(nullptr, plan, &buffers, &none, error),
                  "redistributor is NULL");
@@ -352,7 +351,7 @@ TEST_F(TwoRanks, RefuseBadListsAndPlans) {
   EXPECT_INVALID(meshift_redistributor_prepare(redistributor, parts_, nullptr, 0, nullptr, error),
                  "to is NULL");
   EXPECT_INVALID(meshift_redistributor_prepare(redistributor, parts_, sums_, -3, nullptr, error),
-                 "reduce_dtype is -3, not a dtype's number");
+                 "reduce_dtype is -3, which is not a dtype number");
 }
 
 TEST_F(TwoRanks, RefuseHandlesOfOtherEngines) {
@@ -370,13 +369,13 @@ TEST_F(TwoRanks, RefuseHandlesOfOtherEngines) {
     meshift_redistribution what = Sum(0);
     what.after = *stream;
     EXPECT_INVALID(meshift_redistribute(*redistributor_[0], &what, &none, error),
-                   "what.after is of another engine");
-    EXPECT_INVALID(meshift_run_wait_on(run[0], *stream, error), "stream is of another engine");
+                   "what.after belongs to another engine");
+    EXPECT_INVALID(meshift_run_wait_on(run[0], *stream, error), "stream belongs to another engine");
   }
   meshift_redistribution what = Sum(0);
   what.after_run = run[1];
   EXPECT_INVALID(meshift_redistribute(*redistributor_[0], &what, &none, error),
-                 "what.after_run is of another engine");
+                 "what.after_run belongs to another engine");
   int32_t done = 0;
   EXPECT_INVALID(meshift_run_wait(nullptr, error), "run is NULL");
   EXPECT_INVALID(meshift_run_is_done(nullptr, &done, error), "run is NULL");
@@ -386,7 +385,7 @@ TEST_F(TwoRanks, RefuseHandlesOfOtherEngines) {
   for (const Pending& one : run) EXPECT_FINE(meshift_run_wait(one, error));
 }
 
-// Ranks that disagree learn it from each other, where they have a control channel.
+// With a control channel, ranks that disagree get an error.
 TEST(C, TellsRanksThatDisagree) {
   auto options = Sized<meshift_local_options>();
   options.num_ranks = 2;

@@ -1,4 +1,4 @@
-// Meshes and shardings of meshift/c.h.
+// The functions of meshift/c.h on meshes and shardings.
 #include <algorithm>
 #include <optional>
 #include <string>

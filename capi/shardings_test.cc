@@ -1,5 +1,5 @@
-// What the functions of meshift/c.h on dtypes, meshes, shardings and options give, and what they
-// say to bad arguments.
+// The functions of meshift/c.h on dtypes, meshes, shardings and options: results, and errors for
+// bad arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -226,7 +226,7 @@ TEST(C, RefusesBadShardings) {
                  "other is NULL");
   for (const meshift_dtype none : {0, -1, 19}) {
     EXPECT_INVALID(meshift_sharding_with_dtype(sharding, none, &made, error),
-                   "dtype is " + std::to_string(none) + ", not a dtype's number");
+                   "dtype is " + std::to_string(none) + ", which is not a dtype number");
   }
   EXPECT_INVALID(meshift_sharding_text(nullptr, text.out(), error), "sharding is NULL");
   EXPECT_INVALID(meshift_sharding_text(sharding, nullptr, error), "text is NULL");
@@ -269,7 +269,7 @@ TEST(C, TakesOptionsByName) {
   const Sharding to = ShardingOf("bf16[64,16] on dp=2,tp=4 as R,R");
   Options options;
   EXPECT_FINE(meshift_options_create(options.out(), error));
-  // In whatever order: native_invariance is of the engine.
+  // In any order, although native_invariance belongs to the engine.
   EXPECT_FINE(meshift_options_set(options, "native_invariance", "all_reduce", error));
   EXPECT_FINE(meshift_options_set(options, "reproducibility", "batch-invariant", error));
   EXPECT_FINE(meshift_options_set(options, "topology", "h100", error));

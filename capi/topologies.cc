@@ -1,4 +1,4 @@
-// Topologies of meshift/c.h.
+// The functions of meshift/c.h on topologies.
 #include <cstddef>
 #include <string>
 #include <vector>

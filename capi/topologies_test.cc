@@ -1,4 +1,4 @@
-// What the functions of meshift/c.h on topologies give, and what they say to bad arguments.
+// The functions of meshift/c.h on topologies: results, and errors for bad arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

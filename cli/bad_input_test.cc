@@ -18,7 +18,7 @@ namespace {
 
 using Args = std::vector<std::string>;
 
-// `meshift ARGS` prints nothing but the one line "meshift: MESSAGE", on stderr.
+// Expects that `meshift ARGS` prints only the line "meshift: MESSAGE", on stderr.
 void ExpectError(const Args& args, int code, const std::string& message,
                  const std::string& in = "") {
   EXPECT_EQ(Meshift(args, in), (Outcome{code, "", "meshift: " + message + "\n"}))
@@ -50,8 +50,9 @@ TEST(BadInput, Tensors) {
     const char* message;
   } cases[] = {
       {"f33[4]",
-       "\"f33\" is no dtype (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 "
-       "f4e2m1 c64 c128)"},
+       "unknown dtype 'f33'; expected one of bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 "
+       "f8e4m3 f8e5m2 "
+       "f4e2m1 c64 c128"},
       {"f32[-4]", "f32[-4]: size -4 is negative"},
       {"f32[9223372036854775808]", "9223372036854775808 does not fit 64 bits"},
       {"f32[4294967296,4294967296]", "f32[4294967296,4294967296] has more than 2^63 - 1 elements"},
@@ -83,11 +84,11 @@ TEST(BadInput, Meshes) {
       {"a=2,a=3", "mesh 'a=2,a=3': mesh dim 'a' is named twice"},
       {"2a=2", "mesh '2a=2': mesh dim name '2a' is not of the form [A-Za-z_][A-Za-z0-9_]*"},
       {"a=100000,b=100000",
-       "mesh 'a=100000,b=100000': mesh dim 'b' of size 100000 takes the mesh beyond 2147483647 "
-       "ranks"},
-      {"a=2@1,1", "mesh 'a=2@1,1': rank 1 stands in the mesh twice"},
-      {"a=2@1,2,3", "mesh 'a=2@1,2,3': a mesh of 2 places lists 3 ranks"},
-      {"a=2@3-1", "mesh 'a=2@3-1': rank range '3-1' runs downwards"},
+       "mesh 'a=100000,b=100000': mesh dim 'b' of size 100000 makes the mesh larger than "
+       "2147483647 ranks"},
+      {"a=2@1,1", "mesh 'a=2@1,1': rank 1 appears twice in the mesh"},
+      {"a=2@1,2,3", "mesh 'a=2@1,2,3': a mesh of 2 positions lists 3 ranks"},
+      {"a=2@3-1", "mesh 'a=2@3-1': rank range '3-1' is descending"},
       {"a=2@", "mesh 'a=2@': '' is not a rank or a range of ranks such as 4-7"},
   };
   for (const auto& [mesh, message] : cases) {
@@ -113,13 +114,14 @@ TEST(BadInput, Placements) {
       {"f32[4]", "X,R", "placements \"X,R\": expected R, S(dim), P or P(op) at \"X,R\""},
       {"f32[4]", "TP,R", "placements \"TP,R\": expected R, S(dim), P or P(op) at \"TP,R\""},
       {"f32[4]", "P(median),R",
-       "placements \"P(median),R\": \"median\" is no reduce op (sum avg min max product and or "
-       "xor)"},
+       "placements \"P(median),R\": unknown reduce op 'median'; expected one of sum avg min max "
+       "product and or "
+       "xor"},
       {"f32[4]", "P,P(max)",
        "Partial(sum) and Partial(max) in one tensor: only sum and avg may mix"},
       {"bool[4]", "P,R", "sum of bool is refused: bool takes and, or, xor, min, max"},
       {"f32[8]", "S(0)[0],S(0)[0]",
-       "S(0)[0]: the places in the cut order of tensor dim 0 must be 0 to 1, each once"},
+       "S(0)[0]: the positions in the shard order of tensor dim 0 must be 0 to 1, each once"},
       {"f32[8]", "S(0){3,4},R", "S(0){3,4}: the sizes add up to 7, tensor dim 0 has 8"},
       {"f4e2m1[6]", "S(0),R", "f4e2m1[6]: mesh dim a cuts tensor dim 0 inside a byte"},
   };
@@ -160,10 +162,10 @@ TEST(BadInput, OtherOptions) {
        "--topology: topology 'nope': 'nope' is neither name=size nor a preset (flat, a100-hdr, "
        "a100-ndr, a100-efa, a100-roce, h100-ndr, h100-efa, h100-roce, h200-ndr, h200-efa, "
        "h200-roce, b200-ndr, b200-efa, b200-roce, gb200-ndr, gb200-efa, gb200-roce, gb300-ndr, "
-       "gb300-efa, gb300-roce; a GPU alone is the first of its)"},
+       "gb300-efa, gb300-roce; a GPU alone means its first preset)"},
       {{"--topology", "nvlink=0"},
-       "--topology: topology 'nvlink=0': level 'nvlink' has domain size 0; all but the last have "
-       "1 or more"},
+       "--topology: topology 'nvlink=0': level 'nvlink' has domain size 0; it must be 1 or more "
+       "below the last level"},
       {{"--reproducibility", "maybe"},
        "--reproducibility: unknown reproducibility 'maybe'; expected none, replicas, "
        "batch-invariant, ordered"},
@@ -202,7 +204,7 @@ TEST(BadInput, OtherOptions) {
        "--expected-uses: '9223372036854775808' is not a number in "
        "1..9223372036854775807; --help lists the options"},
       {{"--planner", "magic"}, "--planner: unknown planner 'magic'; expected best, per-dim"},
-      {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
+      {{"--format", "yaml"}, "--format: unknown format 'yaml'; expected text or json"},
       {{"--filter", "*"}, "--filter needs --model"},
       {{"--model", "m.json"}, "--tensor and --model exclude each other"},
       {{"--batch", "-"}, "--mesh and --batch exclude each other"},
@@ -218,7 +220,9 @@ TEST(BadInput, OtherOptions) {
     ExpectError(args, 2, message);
   }
   ExpectError({}, 2, "A subcommand is required; --help lists the options");
-  ExpectError({"fly"}, 2, "\"fly\" is no verb (plan explain run check shards env calibrate dump)");
+  ExpectError(
+      {"fly"}, 2,
+      "unknown command 'fly'; expected plan, explain, run, check, shards, env, calibrate, dump");
   ExpectError({"plan", "--mesh"}, 2, "--mesh: 1 required MESH missing; --help lists the options");
 }
 
@@ -245,7 +249,7 @@ TEST(BadInput, OptionsOfRun) {
       {{"--cases", "5"}, "--cases and --ranks need --conformance"},
       {{"--cross"}, "--cross needs --conformance"},
       {{"--reduction-order", "random"},
-       "--reduction-order: \"random\" is no order (ranks topology adversarial)"},
+       "--reduction-order: unknown order 'random'; expected ranks, topology or adversarial"},
       {{"--repeat", "0"},
        "--repeat: '0' is not a number in 1..1000000000; --help lists the options"},
       {{"--repeat", "9223372036854775807"},
@@ -268,7 +272,7 @@ TEST(BadInput, OptionsOfRun) {
               "--topology and --plan exclude each other");
 }
 
-// What the fixed set does not take is not taken and left alone.
+// --conformance refuses options that it does not use.
 TEST(BadInput, OptionsThatConformanceDoesNotTake) {
   for (const Args& more : std::vector<Args>{{"--mesh", "a=2"},
                                             {"--model", "m.json"},
@@ -407,7 +411,7 @@ TEST(BadInput, PlanFiles) {
   }
 }
 
-// A plan that can be read and is wrong is judged, not refused: exit code 1.
+// A plan that can be read but is wrong gets a verdict, not an error: exit code 1.
 TEST(BadInput, WrongPlans) {
   const std::string wrong = Replace(PlanJson(), "\"all_gather\"", "\"all_to_all\"");
   const Outcome checked = Meshift({"check", "-"}, wrong);
@@ -418,7 +422,7 @@ TEST(BadInput, WrongPlans) {
   EXPECT_EQ(ran.out.find("wrong: step 0: "), 0) << ran;
 }
 
-// What comes in one piece gets to a stderr that processes share in one piece.
+// Counts the writes: a message must reach a shared stderr in one write.
 class CountWrites : public std::stringbuf {
  public:
   int writes() const { return writes_; }

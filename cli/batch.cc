@@ -34,10 +34,10 @@
 namespace meshift::cli {
 namespace {
 
-// So many keys that are not known are named, of all lines together.
+// The most unknown keys that are named, over all lines.
 constexpr size_t kMaxIgnored = 100;
 
-// The line's "id", null where it has none.
+// The line's "id"; null if it has none.
 Json IdOf(const absl::StatusOr<Json>& line) {
   if (!line.ok() || !line->is_object()) return nullptr;
   const auto id = line->find("id");
@@ -82,7 +82,7 @@ absl::StatusOr<bool> JsonBool(const Json& json, std::string_view key) {
   return InvalidArgument("{}: {} is neither true nor false", key, JsonQuote(json));
 }
 
-// The value of an option of planning, as the command line takes it.
+// The value of a planner option, as the text that the command line takes.
 absl::StatusOr<std::string> TextOf(const PlannerOption& option, const Json& value) {
   if (option.kind == OptionKind::kSwitch) {
     MESHIFT_ASSIGN_OR_RETURN(const bool is_on, JsonBool(value, option.name));
@@ -98,20 +98,20 @@ absl::StatusOr<std::string> TextOf(const PlannerOption& option, const Json& valu
   return JsonString(value, option.name);
 }
 
-// The keys of a line, which remembers those that were asked for: what nobody asks for is misspelt,
-// as a rule. A key whose value is null is as one that is not there.
+// The keys of one line. It remembers the keys that were looked up: any other key is probably
+// misspelt. A null value counts as a missing key.
 class Line {
  public:
   // REQUIRES: `object` is an object, and outlives this.
   explicit Line(const Json& object) : object_(object) {}
 
-  // Null: not there.
+  // Null if the key is missing.
   const Json* Find(const std::string& key) {
     asked_.insert(key);
     const auto value = object_.find(key);
     return value == object_.end() || value->is_null() ? nullptr : &*value;
   }
-  // What these read stays as it is where the key is not there.
+  // These leave the output unchanged if the key is missing.
   absl::Status ReadString(const std::string& key, std::optional<std::string>* text) {
     const Json* const value = Find(key);
     if (value == nullptr) return absl::OkStatus();
@@ -124,7 +124,7 @@ class Line {
     MESHIFT_ASSIGN_OR_RETURN(*flag, JsonBool(*value, key));
     return absl::OkStatus();
   }
-  // Of a key that must be there.
+  // For a key that must be present.
   absl::StatusOr<const Json*> Get(const std::string& key) {
     asked_.insert(key);
     return JsonMember(object_, key);
@@ -147,7 +147,7 @@ class Line {
   std::set<std::string> asked_;
 };
 
-// All of a line but its meshes.
+// All of a line except its meshes.
 absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   ProblemFlags flags;
   flags.is_line = true;
@@ -169,12 +169,12 @@ absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   return flags;
 }
 
-// *ignored: keys that nothing is read from, once all is read.
+// *ignored gets the unknown keys, once all known ones are read.
 absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions options,
                             const std::optional<std::string>& existing_groups, bool allow_files,
                             std::vector<std::string>* ignored) {
   if (!json.ok()) return json.status();
-  if (!json->is_object()) return InvalidArgument("{} is no object", JsonQuote(*json));
+  if (!json->is_object()) return InvalidArgument("{} is not an object", JsonQuote(*json));
   Line line(*json);
   line.Find("id");
   MESHIFT_ASSIGN_OR_RETURN(const Json* mesh_json, line.Get("mesh"));
@@ -201,18 +201,17 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions opt
   return MakePlan(problem.from, problem.to, problem.options);
 }
 
-constexpr std::string_view kNoMemory =
-    "memory could not be had: mesh, tensor or line are too large for it";
+constexpr std::string_view kNoMemory = "out of memory: the mesh, tensor or line is too large";
 
 absl::Status TooLong() {
   return InvalidArgument("the line has more than {} bytes, the most that are read", kMaxLineBytes);
 }
 
-// The id as it is said again: on one line, of characters that can be shown.
+// The id as the answer repeats it: on one line, of printable characters.
 absl::StatusOr<std::string> IdText(const Json& id) {
   std::string text = JsonText(id);
   if (text.size() > kMaxShown) {
-    return InvalidArgument("the id takes {} bytes; at most {} are said again", text.size(),
+    return InvalidArgument("the id has {} bytes; the answer can repeat at most {}", text.size(),
                            kMaxShown);
   }
   return Printable(text) == text ? text : id.dump(-1, ' ', /*ensure_ascii=*/true);
@@ -241,7 +240,7 @@ std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
                      const std::optional<std::string>& existing_groups,
                      std::vector<std::string>* ignored, bool allow_files) {
   std::string id = "null";
-  // Where memory cannot be had, the standard library throws: that ends the line, and no more.
+  // The standard library throws if memory runs out. That ends this line only.
   try {
     absl::StatusOr<Json> line = ParseJson(text);
     const JsonEmptier emptier(line);
@@ -296,7 +295,7 @@ absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
     const std::string answer = PlanLine(line, defaults, existing_groups, &ignored, allow_files);
     for (const std::string& key : ignored) {
       if (said.size() >= kMaxIgnored || !said.insert(key).second) continue;
-      io.err << fmt::format("meshift: key '{}' of a line is not known, and ignored\n",
+      io.err << fmt::format("meshift: ignoring the unknown key '{}' of a line\n",
                             Printable(Clipped(key, 40)));
     }
     io.out << answer << "\n" << std::flush;

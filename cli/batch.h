@@ -1,5 +1,6 @@
-// Many problems or plans in one process: one JSON object per line in, one per line out, in order. A
-// line that is bad is answered with an error, and the rest goes on.
+// `meshift plan --batch` and `meshift check --batch`: many problems or plans in one process. Reads
+// one JSON object per line and answers each on one line, in order. A bad line is answered with an
+// error; the lines after it are still answered.
 //
 //   {"id": 7, "mesh": {"dims": [["a", 2], ["b", 2]], "ranks": null}, "tensor": "f32[48,24]",
 //    "from": "S(0),R", "to": "R,S(0)"}
@@ -21,22 +22,22 @@
 
 namespace meshift::cli {
 
-// The answer to one line of `plan --batch`, without a newline. Optional keys of the line
-// (reproducibility, topology, planner) go before `defaults`. `existing_groups`: those of lines that
-// name none, in words of the line's meshes. *ignored: keys that are not known; none where the line
-// cannot be read (PlanBatch names them on io.err, each once, a hundred at most). A topology that is
-// the name of a file is refused unless `allow_files`: lines may be a stranger's. What is too large
-// for memory is an error of its line.
+// The answer to one line of `plan --batch`, without a newline. Keys of the line that set options
+// (reproducibility, topology, planner) override `defaults`. `existing_groups` holds for lines that
+// have no such key; it names dims of the line's meshes. *ignored gets the line's unknown keys, none
+// if the line cannot be read; PlanBatch prints each of them once to io.err, a hundred at most. A
+// topology that names a file is refused unless `allow_files`, since the lines may come from a
+// stranger. A problem that is too large for memory is an error of its line.
 std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
                      const std::optional<std::string>& existing_groups = std::nullopt,
                      std::vector<std::string>* ignored = nullptr, bool allow_files = false);
 
-// The answer to one line of `check --batch`: {id, ok, step, rule, message}. *ok says which.
-// `max_work`: VerifyOptions::max_work.
+// The answer to one line of `check --batch`: {id, ok, step, rule, message}. *ok gets the same
+// verdict. `max_work`: VerifyOptions::max_work.
 std::string CheckLine(std::string_view line, bool* ok, int64_t max_work = kDefaultMaxWork);
 
-// Answer a whole file, or io.in for "-", line by line, each as soon as it has come. An error only
-// where the file cannot be read. CheckBatch says in *ok whether all plans are right.
+// Answer the lines of a file, or of io.in for "-", each as soon as it is read. Return an error only
+// if the file cannot be read. CheckBatch sets *ok if all plans are right.
 absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
                        const std::optional<std::string>& existing_groups, bool allow_files, Io& io);
 absl::Status CheckBatch(const std::string& path, int64_t max_work, Io& io, bool* ok);

@@ -99,13 +99,13 @@ TEST(PlanLine, ABudgetOfGroups) {
       answer.find(R"("new_groups":"off","existing_groups":"a;b;a,b","max_communicators":"2")"),
       std::string::npos)
       << answer;
-  // Those of the command line, where the line names none.
+  // The command line's groups count if the line names none.
   EXPECT_NE(
       PlanLine(Line(line + R"("new_groups": false)"), {}, "a").find(R"("existing_groups":"a;a,b")"),
       std::string::npos);
   EXPECT_NE(PlanLine(Line(line + R"("expected_uses": 50)"), {}).find(R"("expected_uses":"50")"),
             std::string::npos);
-  // The error names where the groups were given.
+  // The error names the place of the groups.
   EXPECT_NE(
       PlanLine(Line(line + R"("id": 1)"), {}, "a;z").find("\"--existing-groups: group 'z': mesh "),
       std::string::npos);
@@ -132,7 +132,7 @@ TEST(PlanLine, TakesListedRanksAndATargetOnTheSameMesh) {
       << answer;
 }
 
-// `line` is answered with an error of `code`; `message` is JSON text without its quotes.
+// Expects that `line` is answered with an error of `code`; `message` is JSON text without quotes.
 void ExpectError(const std::string& line, const std::string& code, const std::string& message) {
   EXPECT_EQ(PlanLine(line, {}),
             R"({"id":null,"error":{"code":")" + code + R"(","message":")" + message + "\"}}");
@@ -143,7 +143,7 @@ TEST(PlanLine, TextThatIsNoObjectIsAnsweredWithAnError) {
   ExpectError("", code, "the text is empty; one JSON object is expected");
   ExpectError("junk", code, "not one JSON value, or truncated: junk");
   ExpectError("{\"id\": 1", code, R"(not one JSON value, or truncated: {\"id\": 1)");
-  ExpectError("[1]", code, "[1] is no object");
+  ExpectError("[1]", code, "[1] is not an object");
   ExpectError(std::string(200, '['), code, "JSON is nested deeper than 100");
 }
 
@@ -169,7 +169,7 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
   ExpectError(Line(std::string(kGather) + R"(, "max_memory": "much")"), code,
               "max_memory: 'much' is not a number of bytes below 2^63, such as 4096 or 1.5 GiB");
   ExpectError(Line(std::string(kGather) + R"(, "max_memory": 1, "max_memory": 2)"), code,
-              "key 'max_memory' stands twice in one object");
+              "key 'max_memory' appears twice in one object");
   ExpectError(Line(std::string(kGather) + R"(, "planner": "fast")"), code,
               "planner: unknown planner 'fast'; expected best, per-dim");
   ExpectError(Line(std::string(kGather) + R"(, "reproducibility": "maybe")"), code,
@@ -185,7 +185,7 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
               Message(Topology::Parse("nope").status()));
 }
 
-// As --topology does, but only where the caller trusts those who write the lines.
+// As with --topology, but only if the caller trusts the lines.
 TEST(PlanLine, ATopologyMayBeAFileWhereThatIsAllowed) {
   const std::string path = WriteFile("t.json", R"({"levels": [{"name": "flat", "domain_size": 0,
       "bandwidth_bytes_per_us": 1000, "latency_ns": 70}]})");
@@ -197,7 +197,7 @@ TEST(PlanLine, ATopologyMayBeAFileWhereThatIsAllowed) {
   EXPECT_NE(answer.find(R"(\"latency_ns\":70)"), std::string::npos) << answer;
   EXPECT_NE(plan("/no/t.json", true).find("/no/t.json: cannot be read: No such file or directory"),
             std::string::npos);
-  // Whether the file is there, and what is in it, is not said.
+  // The message does not tell whether the file exists.
   ExpectError(Line(std::string(kGather) + R"(, "topology": ")" + path + "\""), "INVALID_ARGUMENT",
               "topology '" + path + "' names a file; lines may do so with --allow-files");
   ExpectError(Line(std::string(kGather) + R"(, "topology": "/no/t.json")"), "INVALID_ARGUMENT",
@@ -218,8 +218,8 @@ TEST(PlanLine, AnIdIsSaidAgainOnlyWhereItIsShort) {
   EXPECT_EQ(answer(std::string(198, 'i')).substr(0, 9), R"({"id":"ii)");
   EXPECT_EQ(answer(std::string(199, 'i')),
             R"({"id":null,"error":{"code":"INVALID_ARGUMENT","message":)"
-            R"("the id takes 201 bytes; at most 200 are said again"}})");
-  // What is not seen is escaped, and is the same id.
+            R"("the id has 201 bytes; the answer can repeat at most 200"}})");
+  // Invisible characters are escaped; the id stays the same.
   EXPECT_EQ(answer("\xe2\x80\xae").substr(0, 16), R"({"id":"\u202e",")");
   bool ok = true;
   EXPECT_EQ(CheckLine(R"({"id":")" + std::string(1000, 'i') + "\"}", &ok).substr(0, 11),
@@ -266,7 +266,7 @@ TEST(PlanBatch, SaysWhichKeysItDoesNotKnow) {
       Line(std::string(R"("max_memmory": 1, "to_mesh": null, )") + kGather);
   const Outcome outcome = Meshift({"plan", "--batch", "-"}, misspelt + "\n" + misspelt + "\n");
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_EQ(outcome.err, "meshift: key 'max_memmory' of a line is not known, and ignored\n");
+  EXPECT_EQ(outcome.err, "meshift: ignoring the unknown key 'max_memmory' of a line\n");
   EXPECT_EQ(outcome.out, PlanLine(misspelt, {}) + "\n" + PlanLine(misspelt, {}) + "\n");
 }
 
@@ -285,7 +285,7 @@ TEST(PlanLine, IgnoresKeysThatItDoesNotKnow) {
       "max_communicators": null, "expected_uses": null)");
   EXPECT_EQ(ignored(all), Keys());
   EXPECT_EQ(PlanLine(all, {}), PlanLine(Line(std::string(R"("id": 1, )") + kGather), {}));
-  // Also where there is no plan for what is known; not where that cannot be read.
+  // Also if the known keys have no plan; not if they cannot be read.
   EXPECT_EQ(ignored(Line(std::string(kGather) + R"(, "max_memory": 1, "buffer": 1, "Id": 1)")),
             (Keys{"buffer", "Id"}));
   EXPECT_EQ(ignored(Line(std::string(kGather) + R"(, "max_memory": [], "buffer": 1)")), Keys());
@@ -302,7 +302,7 @@ bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A line may lower the limit of work, and not raise it.
+// A line may lower the limit of work, but not raise it.
 TEST(PlanLine, WorkHasALimit) {
   const std::string problem = R"("tensor": "f32[8,8]", "from": "P,R", "to": "R,R")";
   const auto plan = [&](int64_t limit, const std::string& more) {

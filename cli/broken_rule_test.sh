@@ -1,5 +1,6 @@
 #!/bin/bash
-# Ranks that are processes, on the stand-in libraries: the run fails where one of them breaks a rule of CUDA's or NCCL's, and only there.
+# Ranks as processes on the stand-in libraries: the run fails if one of them breaks a rule of CUDA
+# or NCCL, and only then.
 #
 #   broken_rule_test.sh MPI_TEST_SH LIBBREAK_A_RULE_SO MPIRUN MESHIFT
 set -u

@@ -47,10 +47,10 @@ struct Options {
 absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
   MESHIFT_RETURN_IF_ERROR(CheckEngine(flags.engine));
   if (flags.format != "text" && flags.format != "json") {
-    return InvalidArgument("--format: \"{}\" is no format (text json)", flags.format);
+    return InvalidArgument("--format: unknown format '{}'; expected text or json", flags.format);
   }
   if (flags.ranks && flags.engine != "local") {
-    return InvalidArgument("--ranks is the local engine's; mpirun -n says it");
+    return InvalidArgument("--ranks is for the local engine; mpirun -n sets it for others");
   }
   const absl::StatusOr<int64_t> max_bytes = ParseBytes(flags.max_bytes);
   if (!max_bytes.ok()) return Annotate(max_bytes.status(), "--max-bytes");
@@ -61,7 +61,7 @@ absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
   return Options{std::move(options.topology), *max_bytes, flags.repeat, timeout};
 }
 
-// The fastest run, of each the slowest rank.
+// The time of the fastest run. The time of a run is that of its slowest rank.
 absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options, Site* site) {
   MESHIFT_ASSIGN_OR_RETURN(
       const Plan plan, MakePlan(probe.from, probe.to,
@@ -148,7 +148,7 @@ int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
     const auto body = [&](RankJob*, Site* site, Io& own) {
       return Calibrate(flags, *options, site->num_ranks(), site, own);
     };
-    // Times the engine as programs have it.
+    // Without bounded waits, which would add to the times.
     JobCall call{.verb = "calibrate", .engine = flags.engine};
     call.options = {.bounded_waits = false, .timeout = options->timeout};
     call.asked = {fmt::format("--engine {}", flags.engine),

@@ -1,5 +1,5 @@
-// `meshift calibrate`: the numbers of the cost model, from times that an engine takes here, or from
-// output of nccl-tests.
+// `meshift calibrate`: fits the numbers of the cost model to times that an engine takes here, or to
+// output of nccl-tests (cli/calibrate_logs.h). Prints a topology that --topology reads.
 //
 //   mpirun -n 16 meshift calibrate --engine mpi --topology nvlink=8 --format json > cluster.json
 //   meshift plan --topology cluster.json ...
@@ -17,7 +17,7 @@ namespace meshift::cli {
 
 struct CalibrateFlags {
   std::string engine = "local";         // cli/engines.h
-  std::optional<std::string> topology;  // which ranks share a domain; none: all are alike
+  std::optional<std::string> topology;  // which ranks share a domain; none: no domains
   std::optional<int64_t> ranks;         // of the local engine
   std::string max_bytes = "16MiB";      // of a rank's largest tensor
   int64_t repeat = 20;                  // runs of each probe, of which the fastest counts
@@ -26,9 +26,8 @@ struct CalibrateFlags {
   std::vector<std::string> logs;        // of nccl-tests; none: an engine is timed
 };
 
-// Prints the probes (meshift/calibration.h) with the time of each and what the fitted
-// model says of it, how far it is off, then the topology as --topology takes it.
-// cli/calibrate_logs.h says what is printed of logs.
+// Prints each probe (meshift/calibration.h) with its measured time, the fitted model's time and
+// their ratio, then the topology. Returns the exit code.
 int CalibrateCommand(const CalibrateFlags& flags, Io& io);
 
 }  // namespace meshift::cli

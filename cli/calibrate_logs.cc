@@ -26,12 +26,12 @@ namespace {
 using What = Observation::What;
 
 constexpr std::string_view kDefaultTopology = "h100";
-constexpr int64_t kLarge = int64_t{4} << 20;  // from here on links count more than starts
+constexpr int64_t kLarge = int64_t{4} << 20;  // from here on links take more time than starts
 constexpr int64_t kMaxRanks = INT32_MAX;      // of a mesh
 
-// A word of --from-nccl-tests.
+// One argument of --from-nccl-tests.
 struct Source {
-  std::optional<NcclTestsOp> op;  // where the word names one
+  std::optional<NcclTestsOp> op;  // if the argument names one
   std::string path;
 };
 
@@ -43,7 +43,7 @@ Source ParseSource(const std::string& word) {
   return {op, word.substr(equals + 1)};
 }
 
-// The name that the word gives comes before the log's, and that before the file's.
+// The collective that the argument names wins over the log's, and that over the file name's.
 absl::StatusOr<NcclTestsLog> ReadLog(const Source& source, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(source.path, io));
   absl::StatusOr<NcclTestsLog> log = ParseNcclTestsLog(text, source.op);
@@ -53,10 +53,10 @@ absl::StatusOr<NcclTestsLog> ReadLog(const Source& source, Io& io) {
   }
   if (!log.ok()) return BadFile(source.path, log.status());
   if (!log->ranks) {
-    return BadFile(source.path, InvalidArgument("it does not say of how many ranks it is"));
+    return BadFile(source.path, InvalidArgument("it does not give the number of ranks"));
   }
   if (*log->ranks < 2) {
-    return BadFile(source.path, InvalidArgument("{}: links need two or more ranks",
+    return BadFile(source.path, InvalidArgument("{}; a measurement of links needs at least 2",
                                                 CountText(*log->ranks, "rank")));
   }
   if (*log->ranks > kMaxRanks) {
@@ -84,17 +84,17 @@ LogTime TimeOfRow(const NcclTestsLog& log, What what, const NcclTestsRow& row) {
   const int64_t ranks = *log.ranks;
   Observation observation{.what = what, .num_ranks = ranks};
   observation.groups = {.size = ranks, .modes = {{ranks, 1}}};
-  // Of all_reduce the tensor, of others what goes to other ranks.
+  // all_reduce counts the tensor, the others the bytes that leave the rank.
   observation.bytes =
       what == What::kAllReduce ? row.bytes : MulDivCeil(row.bytes, ranks - 1, ranks);
   observation.ns = row.time_ns;
   return {log.op, ranks, row.bytes, std::move(observation)};
 }
 
-// What logs say of hosts.
+// The sizes of the hosts in the logs.
 class Hosts {
  public:
-  // INVALID_ARGUMENT: hosts of unlike sizes, or whose ranks do not follow one another.
+  // INVALID_ARGUMENT if hosts differ in size, or if a host's ranks are not consecutive.
   absl::Status Add(const NcclTestsLog& log) {
     const std::vector<int64_t>& hosts = log.ranks_per_host;
     if (hosts.empty()) return absl::OkStatus();
@@ -105,22 +105,22 @@ class Hosts {
     }
     if (*least != *most) {
       return InvalidArgument(
-          "its hosts have {} to {} ranks; --topology nvlink=SIZE says which share a domain", *least,
-          *most);
+          "its hosts have {} to {} ranks; set the size of a domain by --topology nvlink=SIZE",
+          *least, *most);
     }
     if (log.scattered_hosts) {
-      return InvalidArgument("a host's ranks do not follow one another, as those of a domain do");
+      return InvalidArgument("a host's ranks are not consecutive, as those of a domain must be");
     }
     if (several_hosts_ != 0 && several_hosts_ != *most) {
       return InvalidArgument(
-          "its hosts have {} ranks, those of a log before {}; --topology nvlink=SIZE says which "
-          "share a domain",
+          "its hosts have {} ranks, those of a log before {}; set the size of a domain by "
+          "--topology nvlink=SIZE",
           *most, several_hosts_);
     }
     several_hosts_ = *most;
     return absl::OkStatus();
   }
-  // A single host may have more GPUs than were measured.
+  // A single host may have more GPUs than were measured, so it can only raise the count.
   NodeCounts CountsFor(int64_t domain) const {
     NodeCounts counts;
     if (several_hosts_ != 0) {
@@ -132,7 +132,7 @@ class Hosts {
   }
 
  private:
-  int64_t one_host_ = 0;  // most ranks of a log of one host
+  int64_t one_host_ = 0;  // the largest log of one host, in ranks
   int64_t several_hosts_ = 0;
 };
 
@@ -149,7 +149,7 @@ absl::StatusOr<int> Calibrate(const std::vector<std::string>& logs,
                               const std::optional<std::string>& topology, const std::string& format,
                               Io& io) {
   if (format != "text" && format != "json") {
-    return InvalidArgument("--format: \"{}\" is no format (text json)", format);
+    return InvalidArgument("--format: unknown format '{}'; expected text or json", format);
   }
   MESHIFT_ASSIGN_OR_RETURN(const LogTimes read, ReadLogTimes(logs, topology, io));
   std::vector<Observation> observations;
@@ -221,12 +221,12 @@ absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
     };
     const std::optional<What> what = WhatOf(log.op);
     if (!what) {
-      say(fmt::format("{} of {}; plans have none",
+      say(fmt::format("{} of {}, which plans do not use",
                       CountText(static_cast<int64_t>(log.rows.size()), "time"), Name(log.op)));
       continue;
     }
     if (log.torn_rows > 0) {
-      say(fmt::format("{} into which NCCL printed", CountText(log.torn_rows, "row")));
+      say(fmt::format("{} broken by NCCL's own output", CountText(log.torn_rows, "row")));
     }
     if (result.times.size() + log.rows.size() > static_cast<size_t>(kMaxNcclTestsRows)) {
       return BadFile(source.path, InvalidArgument("all logs together have more than {} rows, the "
@@ -246,7 +246,7 @@ absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
   if (result.times.empty()) {
     return BadFile(ParseSource(logs.front()).path,
                    InvalidArgument("{} no times of all_reduce, all_gather, reduce_scatter or "
-                                   "all_to_all, which are what plans have",
+                                   "all_to_all, the collectives of plans",
                                    logs.size() == 1 ? "it has" : "this and the other logs have"));
   }
   if (is_preset) {

@@ -1,10 +1,10 @@
-// `meshift calibrate --from-nccl-tests`: the numbers of a topology from output of nccl-tests.
+// `meshift calibrate --from-nccl-tests`: fits the numbers of a topology to output of nccl-tests.
 //
 //   meshift calibrate --from-nccl-tests all_reduce.log alltoall.log --format json > cluster.json
 //   meshift plan --topology cluster.json ...
 //
-// Domains are those of --topology. A preset's are the GPUs of a host as the logs list them, unless
-// the preset's span nodes, or fewer GPUs than that of one host were measured.
+// --topology gives the domains. For a preset, a domain is a host of the logs, unless the preset's
+// domains span nodes, or the logs measure fewer GPUs of one host than a domain has.
 #ifndef MESHIFT_CLI_CALIBRATE_LOGS_H_
 #define MESHIFT_CLI_CALIBRATE_LOGS_H_
 
@@ -21,7 +21,7 @@
 
 namespace meshift::cli {
 
-// One row of a log, out of place.
+// One out-of-place row of a log.
 struct LogTime {
   NcclTestsOp op = NcclTestsOp::kAllReduce;
   int64_t ranks = 0;
@@ -31,18 +31,18 @@ struct LogTime {
 
 struct LogTimes {
   Topology structure = Topology::Flat();
-  std::vector<LogTime> times;         // at least one
-  std::vector<std::string> left_out;  // what does not count, and why: a line each
+  std::vector<LogTime> times;  // at least one
+  std::vector<std::string>
+      left_out;  // rows and logs that were ignored, a line with the reason each
 };
 
-// Reads logs ("-" is io.in; "all_gather=FILE" says which collective it is) and the structure that
-// `topology` and the logs' hosts give; nullopt is "h100". Errors are those of BadFile (cli/io.h) or
-// INVALID_ARGUMENT. Linear in the logs.
+// Reads logs ("-" is io.in; "all_gather=FILE" names the collective) and builds the structure from
+// `topology` (nullopt: "h100") and the logs' hosts. Errors are those of BadFile (cli/io.h) or
+// INVALID_ARGUMENT. Takes time linear in the size of the logs.
 absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
                                       const std::optional<std::string>& topology, Io& io);
 
-// The lines "# error: ..." of the text form, of all and of those from 4 MiB on: `times` are pairs
-// of measured and fitted ns, with their bytes.
+// The lines "# error: ..." of the text form: one for all times, one for those of 4 MiB or more.
 struct FittedTime {
   int64_t bytes = 0;
   int64_t measured_ns = 0;
@@ -50,8 +50,8 @@ struct FittedTime {
 };
 std::string ErrorLines(const std::vector<FittedTime>& times);
 
-// Prints each row beside the fitted model's time, the errors, what was left out, and the topology;
-// with format "json" the topology alone. Returns the exit code.
+// Prints each row with the fitted model's time, the errors, the ignored rows and the topology; with
+// format "json" only the topology. Returns the exit code.
 int CalibrateFromLogs(const std::vector<std::string>& logs,
                       const std::optional<std::string>& topology, const std::string& format,
                       Io& io);

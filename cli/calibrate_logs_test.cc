@@ -23,7 +23,7 @@ namespace {
 
 using What = Observation::What;
 
-// Ranks of hosts, in order.
+// The list of devices of hosts with these numbers of ranks, in order.
 std::string Devices(const std::vector<int>& per_host) {
   std::string lines = "# Using devices\n";
   int rank = 0;
@@ -42,7 +42,7 @@ struct Row {
   int64_t ns;
 };
 
-// The log of a collective on these hosts. Newer tables, which name it.
+// The log of a collective on these hosts, in the newer form, which names the collective.
 std::string Log(const std::string& name, const std::vector<int>& per_host,
                 const std::vector<Row>& rows) {
   std::string text = fmt::format("# Collective test starting: {}\n", name) + Devices(per_host) +
@@ -69,7 +69,7 @@ std::string Log(const std::string& name, const std::vector<int>& per_host,
   return text;
 }
 
-// Rows of 64 KiB to 1 GiB, as a topology has them.
+// Rows of 64 KiB to 1 GiB with the times of `truth`.
 std::vector<Row> Rows(What what, int64_t ranks, const Topology& truth) {
   std::vector<Row> rows;
   for (int64_t bytes = 1 << 16; bytes <= 1 << 30; bytes *= 4) {
@@ -122,7 +122,7 @@ all_gather        8  256 MiB  735.0 us  735.0 us             1.00  ring       Si
 all_gather        8    1 GiB    2.7 ms    2.7 ms             1.00  ring       Simple
 # error of 16 times in all: median 0.0 %, worst 0.0 %
 # error of 10 times from 4 MiB on: median 0.0 %, worst 0.0 %
-# left out: {}: 1 time of broadcast; plans have none
+# left out: {}: 1 time of broadcast, which plans do not use
 )",
                         broadcast));
   EXPECT_TRUE(Topology::FromJson(outcome.out.substr(outcome.out.find('{'))).ok()) << outcome;
@@ -142,7 +142,7 @@ TEST(CalibrateLogs, JsonIsTheTopologyAlone) {
   EXPECT_EQ(plan.code, 0) << plan;
 }
 
-// Hosts are domains where the topology's text does not say otherwise.
+// Hosts are domains unless the topology's text gives others.
 TEST(CalibrateLogs, DomainsAreTheHosts) {
   const auto domain = [](const std::vector<int>& hosts,
                          const std::optional<std::string>& topology) {
@@ -171,7 +171,7 @@ TEST(CalibrateLogs, RowsCountWhatGoesToOthers) {
   EXPECT_EQ(read.times[0].observation.num_ranks, 8);
 }
 
-// The word's name, else the log's, else the file's.
+// The argument's name wins over the log's, and that over the file's.
 TEST(CalibrateLogs, NamesOfCollectives) {
   std::string text = Log("all_gather_perf", {8}, {{8192, 50000}});
   text.erase(0, text.find('\n') + 1);
@@ -202,25 +202,25 @@ TEST(CalibrateLogs, BadInputIsNamed) {
   EXPECT_EQ(error(3, {"--from-nccl-tests", log("empty.log", "")}).find("meshift: "), 0U);
   const std::string one = log("one.log", Log("all_reduce_perf", {1}, {{1 << 20, 90000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", one}),
-            "meshift: " + one + ": 1 rank: links need two or more ranks\n");
+            "meshift: " + one + ": 1 rank; a measurement of links needs at least 2\n");
   const std::string jagged = log("jag.log", Log("all_reduce_perf", {8, 4}, {{1 << 20, 90000}}));
-  EXPECT_EQ(error(3, {"--from-nccl-tests", jagged}),
-            "meshift: " + jagged +
-                ": its hosts have 4 to 8 ranks; --topology nvlink=SIZE says which share a "
-                "domain\n");
+  EXPECT_EQ(
+      error(3, {"--from-nccl-tests", jagged}),
+      "meshift: " + jagged +
+          ": its hosts have 4 to 8 ranks; set the size of a domain by --topology nvlink=SIZE\n");
   const std::string fours = log("four.log", Log("all_reduce_perf", {4, 4}, {{1 << 20, 90000}}));
   const std::string eights = log("eight.log", Log("all_reduce_perf", {8, 8}, {{1 << 20, 90000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", fours, eights}),
             "meshift: " + eights +
-                ": its hosts have 8 ranks, those of a log before 4; --topology nvlink=SIZE says "
-                "which share a domain\n");
+                ": its hosts have 8 ranks, those of a log before 4; set the size of a domain by "
+                "--topology nvlink=SIZE\n");
   const std::string broadcast = log("b.log", Log("broadcast_perf", {8}, {{1024, 9000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", broadcast}),
             "meshift: " + broadcast +
-                ": it has no times of all_reduce, all_gather, reduce_scatter or all_to_all, which "
-                "are what plans have\n");
+                ": it has no times of all_reduce, all_gather, reduce_scatter or all_to_all, the "
+                "collectives of plans\n");
   EXPECT_EQ(error(2, {"--from-nccl-tests", good, "--format", "xml"}),
-            "meshift: --format: \"xml\" is no format (text json)\n");
+            "meshift: --format: unknown format 'xml'; expected text or json\n");
   EXPECT_EQ(error(2, {"--from-nccl-tests", good, "--topology", "k9"})
                 .find("meshift: --topology: topology 'k9'"),
             0U);
@@ -233,7 +233,7 @@ TEST(CalibrateLogs, BadInputIsNamed) {
   EXPECT_NE(error(2, {"--from-nccl-tests", ""}).find("the path is empty"), std::string::npos);
 }
 
-// A log of which a bit is another, or the end is missing, is refused by its name, or fitted.
+// A log with a flipped bit or a missing end is refused with its name, or fitted.
 TEST(CalibrateLogs, DamagedLogs) {
   const std::string good =
       Log("reduce_scatter_perf", {4, 4}, Rows(What::kBlocks, 8, *Topology::Parse("h100-efa")));
@@ -280,8 +280,7 @@ FitError Error(const std::vector<FittedTime>& times) {
   return ErrorOf(ratios);
 }
 
-// Logs of other people: --test_env=MESHIFT_NCCL_SAMPLES=FOLDER. Every second row predicts the
-// others.
+// Real logs, from --test_env=MESHIFT_NCCL_SAMPLES=FOLDER. Every second row predicts the others.
 TEST(CalibrateLogs, FitsTheSamples) {
   const char* const folder = std::getenv("MESHIFT_NCCL_SAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MESHIFT_NCCL_SAMPLES does not name a folder of samples";
@@ -292,7 +291,7 @@ TEST(CalibrateLogs, FitsTheSamples) {
   for (const char* const preset : {"h100", "a100"}) {
     const LogTimes read = Read(logs, preset);
     EXPECT_EQ(read.structure.level(0).domain_size, 8);
-    for (const int kept : {0, 1, 2}) {  // 2: all
+    for (const int kept : {0, 1, 2}) {  // 2: all rows
       SCOPED_TRACE(testing::Message() << preset << " " << kept);
       std::vector<Observation> fit;
       std::vector<LogTime> others;

@@ -23,7 +23,7 @@
 namespace meshift::cli {
 namespace {
 
-// Judges one file; the exit code, or an error for Fail.
+// Checks one file. Returns the exit code, or an error for Fail.
 absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, int64_t max_work, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
   PlanFault unread;

@@ -1,4 +1,4 @@
-// `meshift check`: is a plan what it says?
+// `meshift check`: proves that plan files are right (meshift/verifier.h).
 //
 //   meshift check plan.json            # "ok 3f0c..." or "wrong: step 1: after: ..."
 //   meshift check --batch plans.jsonl  # {"id", "ok", "step", "rule", "message"} per line
@@ -21,12 +21,12 @@ struct CheckFlags {
   std::optional<int64_t> max_work;   // VerifyOptions::max_work
 };
 
-// Exit code 0: all plans are right; 1: one is wrong; 3: a file cannot be read or holds no plan. For
-// a batch: 1 where a line is answered with "ok": false.
+// Exit code 0: all plans are right; 1: one is wrong; 3: a file cannot be read or does not hold a
+// plan. A batch returns 1 if any answer has "ok": false.
 int CheckCommand(const CheckFlags& flags, Io& io);
 
-// "step 1: after: MESSAGE", without the step for a rule about the whole plan; printable, the
-// message cut short (cli/text.h).
+// "step 1: after: MESSAGE"; without the step if the rule is about the whole plan. Printable, with
+// the message cut short (cli/text.h).
 std::string FaultText(const PlanFault& fault);
 
 }  // namespace meshift::cli

@@ -11,7 +11,7 @@
 namespace meshift::cli {
 namespace {
 
-// The JSON of a plan of three steps: slice, all_reduce, all_gather.
+// The JSON of a plan with three steps: slice, all_reduce, all_gather.
 std::string PlanJson(std::vector<std::string> more = {}) {
   std::vector<std::string> args = {"plan",          "--mesh",   "dp=4,tp=2", "--tensor",
                                    "f32[64000,40]", "--from",   "P,R",       "--to",
@@ -26,7 +26,7 @@ std::string Replace(std::string text, const std::string& from, const std::string
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// What `meshift check` says of `plan`, which it must refuse with exit code 1: "step 1: rule".
+// The refusal of `plan` by `meshift check`, with exit code 1: "step 1: rule".
 std::string Refusal(const std::string& plan) {
   const Outcome outcome = Meshift({"check", "-"}, plan);
   EXPECT_EQ(outcome.code, 1) << outcome;
@@ -62,7 +62,7 @@ TEST(Check, NamesTheStepAndTheRule) {
   const std::string plan = PlanJson();
   EXPECT_EQ(Refusal(Replace(plan, "\"all_gather\"", "\"all_to_all\"")).substr(0, 8), "step 2: ");
   EXPECT_EQ(Refusal(Replace(plan, "\"R,S(0)\"", "\"R,S(1)\"")).substr(0, 8), "step 1: ");
-  // The per-dim plan does not keep what it is made to say.
+  // Edit the per-dim plan so that it claims a promise that it does not keep.
   const std::string per_dim =
       Meshift({"plan", "--mesh", "a=2,b=3", "--tensor", "f32[64]", "--from", "P,P", "--to", "R,R",
                "--planner", "per-dim", "--format", "json"})

@@ -65,8 +65,8 @@ struct ValueOf<std::optional<T>> {
   using type = T;
 };
 
-// An option that takes a number from `least` to `most`. Its text is read here: CLI11 takes none for
-// 0, 010 for 8, and what is too large for the largest.
+// An option that takes a number from `least` to `most`. It is parsed here because CLI11 reads an
+// empty text as 0, 010 as octal 8, and a number that is too large as the largest one.
 template <typename T>
 CLI::Option* AddNumber(CLI::App* app, const std::string& name, T* number,
                        typename ValueOf<T>::type least, typename ValueOf<T>::type most,
@@ -87,7 +87,7 @@ CLI::Option* AddNumber(CLI::App* app, const std::string& name, T* number,
   return app->add_option_function<std::string>(name, set, description)->check(is_number);
 }
 
-// An option that takes the path of a file or of a folder.
+// An option that takes the path of a file or folder.
 template <typename T>
 CLI::Option* AddPath(CLI::App* app, const std::string& name, T* path,
                      const std::string& description) {
@@ -97,7 +97,8 @@ CLI::Option* AddPath(CLI::App* app, const std::string& name, T* path,
   return app->add_option(name, *path, description)->check(is_path);
 }
 
-// The options of planner/plan/option_table.h. The promise has two names; errors say which was used.
+// The options of planner/plan/option_table.h. --reproducibility is a second name of --promise;
+// errors use the name that the caller wrote.
 void AddPlannerOptions(CLI::App* app, ProblemFlags* flags) {
   for (const PlannerOption& option : PlannerOptionTable()) {
     const std::string name(option.name);
@@ -130,16 +131,15 @@ void AddPlannerOptions(CLI::App* app, ProblemFlags* flags) {
 
 void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--mesh", flags->mesh, "the mesh: ddp=8,fsdp=5,tp=1")->type_name("MESH");
-  app->add_option("--to-mesh", flags->to_mesh,
-                  "the target's mesh, where it is another: tp=8@2048-2055")
+  app->add_option("--to-mesh", flags->to_mesh, "the target's mesh, if it differs: tp=8@2048-2055")
       ->type_name("MESH");
   app->add_flag("--relabel-ranks", flags->relabel_ranks,
-                "the target's ranks in the order in which the fewest bytes move");
+                "reorder the target's ranks so that the fewest bytes move");
   app->add_option("--tensor", flags->tensor, "dtype and global shape: bf16[4096,512]")
       ->type_name("TENSOR");
   app->add_option("--from", flags->from, "source placements: P,P,R")->type_name("PLACEMENTS");
   app->add_option("--to", flags->to, "target placements: R,R,R")->type_name("PLACEMENTS");
-  app->add_option("--to-dtype", flags->to_dtype, "the target's dtype, where it is another: bf16")
+  app->add_option("--to-dtype", flags->to_dtype, "the target's dtype, if it differs: bf16")
       ->type_name("DTYPE");
   app->add_option("--topology", flags->topology,
                   "links: a preset (flat a100 h100-efa gb200), nvlink=8, FILE.json, or "
@@ -147,14 +147,13 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
       ->type_name("TOPOLOGY");
   AddPlannerOptions(app, flags);
   AddPath(app, "--model", &flags->model,
-          "all parameters of a model file; in a placement list TP stands for S(tp_dim), "
-          "cut first, EP "
-          "for where the parameter's expert is")
+          "plan all parameters of a model file; in a placement list TP stands for S(tp_dim), "
+          "which cuts first, and EP for the place of the parameter's expert")
       ->type_name("FILE");
-  app->add_option("--dtype", flags->dtype, "the source's dtype for all of them")
+  app->add_option("--dtype", flags->dtype, "the source's dtype of all parameters")
       ->type_name("DTYPE");
   AddPath(app, "--rules", &flags->rules,
-          "of a model: what goes from where to where, by the parameters' names")
+          "with --model: source and target placements by parameter name")
       ->type_name("FILE");
   app->add_option("--filter", flags->filter, "only parameters whose names match")
       ->type_name("GLOB");
@@ -164,9 +163,9 @@ CLI::App* AddPlan(CLI::App* app, PlanFlags* flags) {
   CLI::App* plan = app->add_subcommand("plan", "The cheapest plan from one sharding to another");
   AddProblem(plan, &flags->problem);
   plan->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
-  plan->add_flag("--messages", flags->messages, "also list who sends what to whom");
+  plan->add_flag("--messages", flags->messages, "also list each message: sender, receiver and box");
   AddPath(plan, "--batch", &flags->batch,
-          "one JSON object per line in, one per line out; - is stdin")
+          "read one JSON object per line, answer each on one line; - is stdin")
       ->type_name("FILE");
   plan->add_flag("--allow-files", flags->allow_files,
                  "lines of --batch may name files: a topology that ends in .json");
@@ -174,17 +173,17 @@ CLI::App* AddPlan(CLI::App* app, PlanFlags* flags) {
 }
 
 CLI::App* AddExplain(CLI::App* app, ExplainFlags* flags) {
-  CLI::App* explain = app->add_subcommand(
-      "explain", "The best plan, what else could be done, and what speaks against it");
+  CLI::App* explain =
+      app->add_subcommand("explain", "The best plan, its alternatives, and why each is not chosen");
   AddProblem(explain, &flags->problem);
   explain->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
   AddNumber(explain, "--alternatives", &flags->alternatives, 0, kMaxAlternatives,
-            "list at most so many that keep the promise (default 8)")
+            "list at most N plans that keep the promise (default 8)")
       ->type_name("N");
   explain
       ->add_option("--collective", flags->collective.name,
-                   "instead: how long all_reduce, all_gather, reduce_scatter or all_to_all takes, "
-                   "and why")
+                   "instead: the time of one all_reduce, all_gather, reduce_scatter or "
+                   "all_to_all, and its parts")
       ->type_name("OP");
   explain
       ->add_option("--bytes", flags->collective.bytes,
@@ -198,8 +197,9 @@ CLI::App* AddExplain(CLI::App* app, ExplainFlags* flags) {
 }
 
 CLI::Option* AddTimeout(CLI::App* app, std::optional<int64_t>* timeout) {
-  return AddNumber(app, "--timeout", timeout, 1, kMaxTimeoutSeconds,
-                   "how long ranks wait for each other (default MESHIFT_TIMEOUT_S, or 600)")
+  return AddNumber(
+             app, "--timeout", timeout, 1, kMaxTimeoutSeconds,
+             "the longest time that ranks wait for each other (default MESHIFT_TIMEOUT_S, or 600)")
       ->type_name("SECONDS");
 }
 
@@ -214,16 +214,16 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
       ->type_name("ENGINE");
   AddTimeout(run, &flags->timeout);
   run->add_option("--reduction-order", flags->reduction_order,
-                  "how the local engine sums: ranks (default), topology, adversarial")
+                  "the order of the local engine's sums: ranks (default), topology, adversarial")
       ->type_name("ORDER");
   AddNumber(run, "--repeat", &flags->repeat, 1, kMaxRuns,
-            "run so many times in one process, and compare the bits")
+            "run N times in one process, and compare the bits")
       ->type_name("N");
   AddNumber(run, "--seed", &flags->seed, 0, std::numeric_limits<uint64_t>::max(),
-            "of the contributions (default 1)")
+            "the seed of the contributions (default 1)")
       ->type_name("N");
   AddPath(run, "--load", &flags->load,
-          "contributions from DIR/source.rank00000.npy and so on, one file per rank")
+          "read contributions from DIR/source.rank00000.npy and so on, one file per rank")
       ->type_name("DIR");
   AddPath(run, "--save", &flags->save,
           "write DIR/source.rank00000.npy, DIR/target.rank00000.npy and so on")
@@ -231,96 +231,98 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
   run->add_flag("--conformance", flags->conformance,
                 "run the redistributions that every engine must get right");
   run->add_flag("--cross", flags->cross, "with --conformance: from one mesh to another");
-  AddNumber(run, "--cases", &flags->cases, 1, kMaxCases, "of --conformance (default 2000)")
+  AddNumber(run, "--cases", &flags->cases, 1, kMaxCases,
+            "with --conformance: the number of cases (default 2000)")
       ->type_name("N");
   AddNumber(run, "--ranks", &flags->ranks, 2, kMaxThreads,
-            "of --conformance on the local engine (default 8, with --cross 12)")
+            "with --conformance on the local engine: ranks (default 8, with --cross 12)")
       ->type_name("N");
   return run;
 }
 
 CLI::App* AddCheck(CLI::App* app, CheckFlags* flags) {
-  CLI::App* check = app->add_subcommand("check", "Prove that plans do what they say");
+  CLI::App* check = app->add_subcommand("check", "Prove that plans are right");
   AddPath(check, "files", &flags->files, "plan files; - is stdin")->type_name("FILE");
-  AddPath(check, "--batch", &flags->batch, "one plan per line in, one verdict per line out")
+  AddPath(check, "--batch", &flags->batch, "read one plan per line, print one verdict per line")
       ->type_name("FILE");
   AddNumber(check, "--max-work", &flags->max_work, 1, kNoLimit,
-            "a proof ends beyond so much work (default 2^29, some seconds)")
+            "the limit on the work of a proof (default 2^29, some seconds)")
       ->type_name("N");
   return check;
 }
 
 CLI::App* AddShards(CLI::App* app, ShardsFlags* flags) {
-  CLI::App* shards = app->add_subcommand("shards", "Who holds what of a tensor");
+  CLI::App* shards = app->add_subcommand("shards", "The part of a tensor that each rank holds");
   shards->add_option("--mesh", flags->mesh, "the mesh: a=2,b=2")->type_name("MESH");
   shards->add_option("--tensor", flags->tensor, "dtype and global shape: f32[8,6]")
       ->type_name("TENSOR");
   shards->add_option("--placements,--from", flags->placements, "one per mesh dim: S(0),R")
       ->type_name("PLACEMENTS");
-  AddNumber(shards, "--skip", &flags->skip, 0, kNoLimit, "leave so many ranks out first")
-      ->type_name("N");
-  AddNumber(shards, "--count", &flags->count, 1, kNoLimit, "then list so many")->type_name("N");
+  AddNumber(shards, "--skip", &flags->skip, 0, kNoLimit, "skip N ranks first")->type_name("N");
+  AddNumber(shards, "--count", &flags->count, 1, kNoLimit, "list at most N ranks")->type_name("N");
   return shards;
 }
 
 CLI::App* AddEnv(CLI::App* app, EnvFlags* flags) {
-  CLI::App* env = app->add_subcommand("env", "What NCCL must find in the environment");
+  CLI::App* env =
+      app->add_subcommand("env", "The environment variables that NCCL needs for a promise");
   env->add_option("--profile", flags->profile, "batch-invariant, torchtitan-vllm")
       ->type_name("PROFILE")
       ->required();
   env->add_option("--nccl-version", flags->nccl_version,
                   "for this version instead of the installed library's: 2.31")
       ->type_name("VERSION");
-  env->add_flag("--check", flags->check, "judge the environment instead of printing exports");
+  env->add_flag("--check", flags->check, "check the environment instead of printing exports");
   return env;
 }
 
 CLI::App* AddDump(CLI::App* app, DumpFlags* flags) {
-  CLI::App* dump =
-      app->add_subcommand("dump", "Who is behind, by the records that ranks have left");
-  AddPath(dump, "folder", &flags->folder, "where the records are: MESHIFT_DUMP of the job")
+  CLI::App* dump = app->add_subcommand(
+      "dump", "The late ranks of a hung job, by the records that ranks have written");
+  AddPath(dump, "folder", &flags->folder, "the folder of the records: MESHIFT_DUMP of the job")
       ->type_name("FOLDER")
       ->required();
   AddPath(dump, "--flight-recorder", &flags->flight_recorder,
-          "also write them for PyTorch's analyser: torchfrtrace FOLDER")
+          "also write the records for PyTorch's analyser: torchfrtrace FOLDER")
       ->type_name("FOLDER");
   return dump;
 }
 
 CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
-  CLI::App* calibrate = app->add_subcommand(
-      "calibrate", "The numbers of the cost model, from times that were measured");
+  CLI::App* calibrate =
+      app->add_subcommand("calibrate", "The numbers of the cost model, from measured times");
   CLI::Option* const engine =
       calibrate->add_option("--engine", flags->engine, "local (default), mpi, nccl")
           ->type_name("ENGINE");
   CLI::Option* const timeout = AddTimeout(calibrate, &flags->timeout);
   calibrate
-      ->add_option(
-          "--topology", flags->topology,
-          "which ranks share a domain: nvlink=8; its numbers stand where none are measured")
+      ->add_option("--topology", flags->topology,
+                   "which ranks share a domain: nvlink=8; its numbers hold where none are measured")
       ->type_name("TOPOLOGY");
   CLI::Option* const ranks = AddNumber(calibrate, "--ranks", &flags->ranks, 2, kMaxRanks,
-                                       "of the local engine (default 8)")
+                                       "the number of ranks of the local engine (default 8)")
                                  ->type_name("N");
   CLI::Option* const max_bytes =
-      calibrate->add_option("--max-bytes", flags->max_bytes, "of a rank's largest tensor (16MiB)")
+      calibrate
+          ->add_option("--max-bytes", flags->max_bytes,
+                       "the size of a rank's largest tensor (default 16MiB)")
           ->type_name("BYTES");
   CLI::Option* const repeat = AddNumber(calibrate, "--repeat", &flags->repeat, 1, kMaxRuns,
-                                        "runs, of which the fastest counts (20)")
+                                        "take the fastest of N runs (default 20)")
                                   ->type_name("N");
-  calibrate->add_option("--format", flags->format, "text (default), json: only the topology")
+  calibrate->add_option("--format", flags->format, "text (default), or json for the topology alone")
       ->type_name("FORMAT");
   CLI::Option* const logs =
       AddPath(calibrate, "--from-nccl-tests", &flags->logs,
-              "times from output of nccl-tests instead of an engine; all_gather=FILE names the "
-              "collective where neither the log nor the file's name does (topology: default h100)")
+              "take times from output of nccl-tests instead of an engine; all_gather=FILE names "
+              "the collective if neither the log nor the file's name does (topology: default h100)")
           ->type_name("LOG...");
   for (CLI::Option* const other : {engine, timeout, ranks, max_bytes, repeat})
     logs->excludes(other);
   return calibrate;
 }
 
-// The last value of --engine among arguments that may be wrong; "local" where there is none.
+// The last value of --engine in arguments that may be wrong; "local" if there is none.
 std::string EngineIn(const std::vector<std::string>& args) {
   constexpr std::string_view kOption = "--engine";
   std::string engine = "local";
@@ -355,24 +357,24 @@ int ParseAndRun(std::vector<std::string> args, Io& io) {
   const CLI::App* calibrate = AddCalibrate(&app, &calibrate_flags);
   const CLI::App* dump = AddDump(&app, &dump_flags);
   AddEnv(&app, &env_flags);
-  // CLI11 would not name it.
+  // CLI11's message would not name an unknown command.
   constexpr std::array<std::string_view, 8> kVerbs = {"plan",   "explain", "run",       "check",
                                                       "shards", "env",     "calibrate", "dump"};
   const std::string engine = EngineIn(args);
   if (!args.empty() && args[0].substr(0, 1) != "-" &&
       std::find(kVerbs.begin(), kVerbs.end(), args[0]) == kVerbs.end()) {
     const absl::Status wrong =
-        InvalidArgument("\"{}\" is no verb ({})", args[0], fmt::join(kVerbs, " "));
+        InvalidArgument("unknown command '{}'; expected {}", args[0], fmt::join(kVerbs, ", "));
     return FailAsRank(engine, wrong, io);
   }
   try {
-    std::reverse(args.begin(), args.end());  // as CLI11 takes them
+    std::reverse(args.begin(), args.end());  // CLI11 takes them in reverse order
     app.parse(std::move(args));
   } catch (const CLI::Success& help) {
     app.exit(help, io.out, io.err);
     return kExitOk;
   } catch (const CLI::ExtrasError&) {
-    // CLI11 has them backwards.
+    // CLI11 returns them in reverse order.
     const std::vector<std::string> extra = app.remaining(/*recurse=*/true);
     const absl::Status wrong =
         InvalidArgument("The following argument{} not expected: {}; --help lists the options",
@@ -383,7 +385,7 @@ int ParseAndRun(std::vector<std::string> args, Io& io) {
         InvalidArgument("{}; --help lists the options", FirstLine(error.what()));
     return FailAsRank(engine, wrong, io);
   }
-  // Ranks of a job would all say the same.
+  // With other engines each rank would print the same note.
   if (engine == "local") {
     for (const auto* topology : {&plan_flags.problem.topology, &explain_flags.problem.topology,
                                  &run_flags.problem.topology, &calibrate_flags.topology}) {

@@ -1,4 +1,5 @@
-// The command line: options to flags, flags to verbs.
+// The command line of `meshift`: parses the arguments with CLI11 and calls the command that they
+// name (cli/*_command.h). Commands do the work; this file knows only options and help texts.
 //
 //   Io io{std::cin, std::cout, std::cerr};
 //   return RunMeshift({"plan", "--mesh", "a=2", ...}, io);
@@ -12,7 +13,7 @@
 
 namespace meshift::cli {
 
-// `args`: without the program's name. Returns the exit code. Throws nothing.
+// `args` does not contain the program's name. Returns the exit code (cli/io.h). Throws nothing.
 int RunMeshift(std::vector<std::string> args, Io& io);
 
 }  // namespace meshift::cli

@@ -26,7 +26,7 @@ using testkit::ConformanceReport;
 
 constexpr int64_t kDefaultCases = 2000;
 constexpr int64_t kDefaultRanks = 8;
-constexpr int64_t kCrossRanks = 12;  // as the sample has
+constexpr int64_t kCrossRanks = 12;  // as the sample of cross-mesh cases needs
 
 std::vector<ConformanceCase> Cases(const RunFlags& flags, int64_t ranks) {
   const int64_t cases = flags.cases.value_or(kDefaultCases);

@@ -1,5 +1,5 @@
-// `meshift run --conformance`: the redistributions that every engine must get right
-// (testing/conformance_cases.h), and a table of what was wrong.
+// `meshift run --conformance`: runs the redistributions that every engine must get right
+// (testing/conformance_cases.h) and prints a table of the failures.
 #ifndef MESHIFT_CLI_CONFORMANCE_H_
 #define MESHIFT_CLI_CONFORMANCE_H_
 
@@ -10,9 +10,9 @@
 
 namespace meshift::cli {
 
-// On one rank of a job; the exit code is the same on all.
+// Runs as one rank of a job; the exit code is the same on all ranks.
 absl::StatusOr<int> RunConformance(const RunFlags& flags, RankJob* job, Io& io);
-// On the local engine, with a thread per rank.
+// Runs on the local engine, with a thread per rank.
 absl::StatusOr<int> RunLocalConformance(const RunFlags& flags, Io& io);
 
 }  // namespace meshift::cli

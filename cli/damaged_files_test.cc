@@ -1,5 +1,5 @@
-// Damaged files: each ends with one line and the right exit code, and what is still valid by luck
-// is taken. The damage is the same in every run of this test.
+// Damaged files end with one line and the right exit code; those that happen to stay valid are
+// accepted. The damage is the same in every run of this test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,12 +30,12 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// A new value for one byte, by one flipped bit.
+// Flips one bit of a byte.
 void Flip(size_t at, Random& random, std::string* bytes) {
   (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << random.Below(8)));
 }
 
-// Puts `with` where the n-th `what` stands; false where there are fewer.
+// Replaces the n-th `what` by `with`; returns false if there are fewer.
 bool ReplaceNth(const std::string& what, const std::string& with, int64_t n, std::string* bytes) {
   size_t at = bytes->find(what);
   while (at != std::string::npos && n-- > 0) at = bytes->find(what, at + 1);
@@ -87,11 +87,11 @@ TEST(DamagedFiles, Sources) {
         break;
       case 1: {  // a bit of the header
         Flip(random.Below(128), random, &bad);
-        // In one place one flip leaves a header: the numbers are big-endian then.
+        // In one place a flip keeps the header valid: the numbers are then big-endian.
         stays_valid = bad.find("'>f4'") != std::string::npos;
         break;
       }
-      case 2: {  // a bit of the data: another number, and as good as the first
+      case 2: {  // a bit of the data: another valid number
         Flip(128 + random.Below(std::ssize(good) - 128), random, &bad);
         stays_valid = true;
         break;
@@ -194,21 +194,21 @@ TEST_P(DamagedPlans, AreRefusedOrJudged) {
         EXPECT_EQ(Lines(outcome.err), 1) << i << " " << outcome;
         continue;
       }
-      // Half a JSON value is none; of text, half a fingerprint is one that is wrong.
+      // Half a JSON value is invalid; a text plan with half a fingerprint is a wrong plan.
       if (i % 4 == 0) {
         EXPECT_EQ(outcome.code, 1) << "was cut off at " << bad.size() << " " << outcome;
         EXPECT_EQ(format, "text");
       }
       EXPECT_EQ(outcome.err, "") << i << " " << outcome;
       if (outcome.code == 1) {
-        // It can be read, and is judged.
+        // It can be read, and gets a verdict.
         EXPECT_NE(outcome.out.find("wrong: "), std::string::npos) << i << " " << outcome;
         EXPECT_EQ(Lines(outcome.out), 1) << i << " " << outcome;
         ++wrong;
         continue;
       }
       EXPECT_EQ(outcome.code, 0) << i << " " << outcome;
-      // Then nothing has changed that the fingerprint covers: the moves are the same.
+      // Then the fingerprint's inputs have not changed: the moves are the same.
       const absl::StatusOr<Plan> read = ReadPlan(bad);
       ASSERT_TRUE(read.ok()) << i << " " << read.status();
       EXPECT_EQ(read->fingerprint(), plan.fingerprint());
@@ -222,7 +222,7 @@ TEST_P(DamagedPlans, AreRefusedOrJudged) {
   }
   EXPECT_GT(wrong, 0);
   EXPECT_GT(valid, 0);
-  EXPECT_LT(valid, kFiles);  // of two commands each
+  EXPECT_LT(valid, kFiles);  // two commands each
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, DamagedPlans, ::testing::Values("json", "text"),

@@ -25,7 +25,7 @@
 namespace meshift::cli {
 namespace {
 
-constexpr size_t kMaxBehind = 16;  // ranks that are shown in lines of their own
+constexpr size_t kMaxBehind = 16;  // the late ranks that get a line each
 
 std::string UtcText(int64_t unix_ns) {
   if (unix_ns < 0) return "an unknown time";
@@ -37,7 +37,7 @@ std::string UtcText(int64_t unix_ns) {
                      unix_ns / 1'000'000 % 1000);
 }
 
-// "rank 3", "ranks 0-2,7", of which much is cut.
+// "rank 3", "ranks 0-2,7"; a long list is cut.
 std::string Ranks(absl::Span<const int64_t> ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
                      Clipped(RangesText(ranks), kMaxShown));
@@ -57,7 +57,7 @@ void RenderStuck(const StuckCall& stuck, std::string* out) {
   }
   for (size_t i = 0; i < stuck.behind.size() && i < kMaxBehind; ++i) {
     const StuckCall::Behind& behind = stuck.behind[i];
-    fmt::format_to(to, "  BEHIND: rank {} has not made it, only {} before it", behind.rank,
+    fmt::format_to(to, "  LATE: rank {} has not made this call, only {} before it", behind.rank,
                    CountText(behind.num_calls, "call"));
     if (behind.last_ended_unix_ns >= 0) {
       fmt::format_to(to, ", the last of which ended at {}", UtcText(behind.last_ended_unix_ns));
@@ -67,14 +67,15 @@ void RenderStuck(const StuckCall& stuck, std::string* out) {
   if (stuck.behind.size() > kMaxBehind) {
     std::vector<int64_t> ranks;
     for (size_t i = kMaxBehind; i < stuck.behind.size(); ++i) ranks.push_back(stuck.behind[i].rank);
-    fmt::format_to(to, "  BEHIND: nor has {}\n", Ranks(ranks));
+    fmt::format_to(to, "  LATE: nor has {}\n", Ranks(ranks));
   }
   if (!stuck.missing.empty()) {
-    fmt::format_to(to, "  NO RECORD: {}: stopped, gone, or on a host whose records are elsewhere\n",
+    fmt::format_to(to, "  NO RECORD: {}: stopped, ended, or on a host with another record folder\n",
                    Ranks(stuck.missing));
   }
   if (!stuck.held.empty()) {
-    fmt::format_to(to, "  HELD: {}: made it, and wait{} for earlier work on their own streams\n",
+    fmt::format_to(to,
+                   "  HELD: {}: made the call, and wait{} for earlier work on their own streams\n",
                    Ranks(stuck.held), stuck.held.size() == 1 ? "s" : "");
   }
   if (!stuck.issuing.empty()) {

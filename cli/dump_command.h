@@ -1,7 +1,8 @@
-// `meshift dump`: what the records of a job's ranks say of its calls (comm/record/dump_report.h).
+// `meshift dump`: reports the state of a hung or failed job from the records that its ranks have
+// written (comm/record/dump_report.h).
 //
-//   meshift dump /var/tmp/job7                              # who is behind, in which call
-//   meshift dump /var/tmp/job7 --flight-recorder /tmp/fr    # for PyTorch's analyser
+//   meshift dump /var/tmp/job7                              # which rank is late, in which call
+//   meshift dump /var/tmp/job7 --flight-recorder /tmp/fr    # also for PyTorch's analyser
 #ifndef MESHIFT_CLI_DUMP_COMMAND_H_
 #define MESHIFT_CLI_DUMP_COMMAND_H_
 
@@ -14,12 +15,12 @@ namespace meshift::cli {
 
 struct DumpFlags {
   std::string folder;
-  std::string flight_recorder;  // a folder; empty: none
+  std::string flight_recorder;  // the folder to write to; empty: none
 };
 
 int DumpCommand(const DumpFlags& flags, Io& io);
 
-// The report as text, of lines that each end in a newline; what comes from files is printable, and
+// The report as text, in lines that each end in a newline. Texts from files are made printable and
 // cut at 200 bytes.
 std::string RenderDump(const DumpReport& report);
 

@@ -1,5 +1,5 @@
-// `meshift dump` by its command line: what it prints of a job's records, and of folders and files
-// that are none.
+// `meshift dump` through its command line: the report of a job's records, and errors for folders
+// and files that have none.
 #include "cli/dump_command.h"
 
 #include <gmock/gmock.h>
@@ -38,17 +38,18 @@ class DumpCommandTest : public testing::Test {
 TEST_F(DumpCommandTest, NamesWhoIsBehindAndInWhichCall) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({.late = 2}, rank));
   const Outcome outcome = Meshift({"dump", folder_});
-  EXPECT_EQ(outcome,
-            (Outcome{kExitOk,
-                     "records of 4 of 4 ranks\n"
-                     "first error: rank 0, 2026-09-21 14:13:20.000 UTC: DEADLINE_EXCEEDED: call 9 "
-                     "has not ended for 1000 ms\n"
-                     "call 9 of the redistributor of ranks 0-3 #0: plan of all_reduce\n"
-                     "  its groups: {0-3}\n"
-                     "  BEHIND: rank 2 has not made it, only 9 calls before it, the last of which "
-                     "ended at 2026-09-21 14:13:19.982 UTC\n"
-                     "  in it: 3 ranks of 4, since 2026-09-21 14:13:19.991 UTC: ranks 0-1,3\n",
-                     ""}));
+  EXPECT_EQ(
+      outcome,
+      (Outcome{kExitOk,
+               "records of 4 of 4 ranks\n"
+               "first error: rank 0, 2026-09-21 14:13:20.000 UTC: DEADLINE_EXCEEDED: call 9 "
+               "has not ended for 1000 ms\n"
+               "call 9 of the redistributor of ranks 0-3 #0: plan of all_reduce\n"
+               "  its groups: {0-3}\n"
+               "  LATE: rank 2 has not made this call, only 9 calls before it, the last of which "
+               "ended at 2026-09-21 14:13:19.982 UTC\n"
+               "  in it: 3 ranks of 4, since 2026-09-21 14:13:19.991 UTC: ranks 0-1,3\n",
+               ""}));
 }
 
 TEST_F(DumpCommandTest, NamesWhoLeftNoRecord) {
@@ -71,7 +72,7 @@ TEST_F(DumpCommandTest, ShowsTextOfOthersOnOneLine) {
   EXPECT_EQ(outcome.out.find(std::string(300, 'p')), std::string::npos);
 }
 
-// The records that are right are shown all the same.
+// The valid records are still shown.
 TEST_F(DumpCommandTest, ADamagedRecordIsNamed) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({.late = 2}, rank));
   std::ofstream(folder_ + "/meshift-node0-rank00001.json") << "{\"format\":\"meshift-dump\",";
@@ -79,7 +80,7 @@ TEST_F(DumpCommandTest, ADamagedRecordIsNamed) {
   EXPECT_EQ(outcome.code, kExitBadFile);
   EXPECT_THAT(outcome.err, StartsWith("meshift: " + folder_ + ": meshift-node0-rank00001.json"));
   EXPECT_THAT(outcome.out, StartsWith("records of 3 of 4 ranks; none of rank 1\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("BEHIND: rank 2 has not made it"));
+  EXPECT_THAT(outcome.out, HasSubstr("LATE: rank 2 has not made this call"));
 }
 
 TEST_F(DumpCommandTest, AFolderWithoutRecordsIsRefused) {
@@ -102,14 +103,14 @@ TEST_F(DumpCommandTest, WritesAFlightRecordOfEachRank) {
     EXPECT_TRUE(file.is_regular_file());
     ++files;
   }
-  EXPECT_EQ(files, 4);  // an empty one of the rank without a record
+  EXPECT_EQ(files, 4);  // with an empty one for the rank without a record
   const Outcome outcome =
       Meshift({"dump", folder_, "--flight-recorder", WriteFile("file", "text") + "/fr"});
   EXPECT_NE(outcome.code, kExitOk);
   EXPECT_THAT(outcome.err, HasSubstr("/file/fr"));
 }
 
-// What PyTorch's analyser reads first, by Python's own pickle.
+// Python's own pickle reads the fields that PyTorch's analyser reads first.
 TEST_F(DumpCommandTest, FlightRecordsArePickles) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({}, rank));
   const std::string out = folder_ + "/fr";
@@ -128,7 +129,7 @@ TEST_F(DumpCommandTest, FlightRecordsArePickles) {
             "nccl:all_reduce [[8]]\n");
 }
 
-// A link, or a FIFO that nobody reads, where a record would go: nothing is written at all.
+// A link, or a FIFO without a reader, in the place of a record: nothing is written at all.
 TEST_F(DumpCommandTest, FlightRecordsReplaceOnlyFiles) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({}, rank));
   const std::string out = folder_ + "/fr";
@@ -169,8 +170,8 @@ TEST_F(DumpCommandTest, TellsWhereEachRankIs) {
     Write(dump);
   }
   const Outcome outcome = Meshift({"dump", folder_});
-  EXPECT_THAT(outcome.out, HasSubstr("  BEHIND: rank 15 has not made it"));
-  EXPECT_THAT(outcome.out, HasSubstr("  BEHIND: nor has ranks 16-19\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  LATE: rank 15 has not made this call"));
+  EXPECT_THAT(outcome.out, HasSubstr("  LATE: nor has ranks 16-19\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  still inside the call that issues it: rank 30\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  past it: rank 31\n"));
 }

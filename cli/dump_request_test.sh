@@ -1,6 +1,6 @@
 #!/bin/bash
-# The records of `meshift run` (MESHIFT_DUMP): of all ranks when one gets SIGUSR1, after which the job goes on; and on an error, when one of them
-# is stopped. Runs under mpi_test.sh.
+# The records of `meshift run` (MESHIFT_DUMP): all ranks write one when a rank gets SIGUSR1, and the
+# job continues; and they write one on an error, when a rank is stopped. Runs under mpi_test.sh.
 #
 #   dump_request_test.sh MPIRUN MESHIFT
 set -u
@@ -13,7 +13,7 @@ fail() {
   cat "$scratch/log"
   exit 1
 }
-# Waits until $1, at most 60 s.
+# Waits until the command $1 succeeds, at most 60 s.
 await() {
   for ((i = 0; i < 600; ++i)); do
     eval "$1" && return 0
@@ -28,14 +28,15 @@ records() { find "$MESHIFT_DUMP" -name 'meshift-*-rank0000[01].json' 2> /dev/nul
   "$meshift" run --engine mpi --mesh a=2 --tensor 'f32[8]' --from P --to R --timeout 3 --repeat 100000000 > "$scratch/log" 2>&1 &
 job=$!
 await '[[ -s $scratch/pid.0 && -s $scratch/pid.1 && -d $MESHIFT_DUMP ]]'
-# The handler is there soon after the folder.
+# The signal handler is installed soon after the folder is made.
 sleep 1
 kill -USR1 "$(< "$scratch/pid.1")" || fail "rank 1 has ended"
 await '(($(records) == 2))'
 "$meshift" dump "$MESHIFT_DUMP" > "$scratch/report" || fail "no report"
 grep -q '^records of 2 of 2 ranks$' "$scratch/report" && grep -q '^no rank had failed$' "$scratch/report" || fail "$(< "$scratch/report")"
 
-# It has gone on since then, and goes on where a FIFO is in the place of the file that the signal touches.
+# The job has continued since then. It also continues if a FIFO replaces the file that the signal
+# touches.
 rm "$MESHIFT_DUMP"/*.json "$MESHIFT_DUMP/now"
 mkfifo "$MESHIFT_DUMP/now"
 await '(($(records) == 2))'
@@ -50,5 +51,5 @@ await '(($(records) == 1))'
 kill -KILL "$(< "$scratch/pid.1")"
 wait "$job" && fail "the job did not fail"
 cat "$scratch/report"
-# Whether it was stopped within a call or between two.
+# It may have been stopped within a call or between two.
 grep -q '^records of 1 of 2 ranks; none of rank 1$' "$scratch/report" && grep -q '^first error: rank 0, .*DEADLINE_EXCEEDED' "$scratch/report"

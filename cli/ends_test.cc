@@ -1,5 +1,4 @@
-// How the command ends where its streams cannot be used: with a message, and an exit code that is
-// not 0.
+// The command ends with a message and an exit code other than 0 if its streams cannot be used.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -18,7 +17,7 @@ struct Ending {
   std::string err;
 };
 
-// `meshift ARGS`, which a shell starts with these redirections.
+// Runs `meshift ARGS` in a shell with these redirections.
 Ending EndOf(const std::string& args) {
   const std::string err = WriteFile("err.txt", "");
   const int status = std::system(("cli/meshift " + args + " 2> " + err).c_str());
@@ -52,7 +51,7 @@ TEST(Ends, AnInputThatCannotBeReadIsABadFile) {
   }
 }
 
-// A file that is opened does not come to stand where a closed stream was.
+// A file that is opened does not take the number of a closed stream.
 TEST(Ends, AClosedStreamStaysClosed) {
   const std::string folder = WriteFile("folder", "") + ".d";
   const std::string run = "run --mesh a=2 --tensor 'f32[4]' --from 'S(0)' --to R --save " + folder;

@@ -33,7 +33,7 @@ namespace {
 
 struct Entry {
   const char* name;
-  std::string (*absence)();  // why this build leaves it out; empty: it does not
+  std::string (*absence)();  // why this build does not have it; empty: it has
   absl::StatusOr<std::unique_ptr<Engine>> (*start)(const JobOptions& options, const RankJob& job);
 };
 
@@ -55,8 +55,8 @@ const std::array<Entry, 2>& RankEngines() {
 
 const char* Variable(const char* name) { return std::getenv(name); }
 
-// How many ranks mpirun has started, Open MPI's or MPICH's; null outside of it. mpirun may run
-// inside of a job of torchrun's, but not the other way round.
+// The number of ranks that mpirun (Open MPI's or MPICH's) has started; null outside of mpirun.
+// mpirun may run inside a job of torchrun, but not the other way round.
 const char* MpirunSize() {
   if (!MpiAbsence().empty()) return nullptr;
   const char* const size = Variable("OMPI_COMM_WORLD_SIZE");
@@ -65,7 +65,7 @@ const char* MpirunSize() {
 bool HasMpirun() { return MpirunSize() != nullptr; }
 bool HasTorchrun() { return Variable("RANK") != nullptr && Variable("WORLD_SIZE") != nullptr; }
 
-// What SIGUSR1 touches.
+// The file that SIGUSR1 touches.
 std::array<char, 4096> trigger = {};
 
 void Touch(int) {
@@ -80,8 +80,8 @@ void Touch(int) {
   errno = saved;
 }
 
-// The record of calls goes to the folder MESHIFT_DUMP on an error; and of all ranks that share it
-// when its file "now" is touched, as SIGUSR1 does.
+// Writes the record of calls to the folder MESHIFT_DUMP after an error. All ranks that share the
+// folder write theirs when its file "now" is touched, which SIGUSR1 does.
 absl::Status KeepRecord(Engine* engine) {
   const char* const folder = Variable("MESHIFT_DUMP");
   if (folder == nullptr || *folder == '\0') return absl::OkStatus();
@@ -117,10 +117,10 @@ absl::Status CheckEngine(const std::string& name) {
     if (name != entry.name) continue;
     const std::string absence = entry.absence();
     if (absence.empty()) return absl::OkStatus();
-    return Unimplemented("--engine: {} is not in this build: {} (there is: {})", name, absence,
+    return Unimplemented("--engine: {} is not in this build: {} (available: {})", name, absence,
                          EngineNames());
   }
-  return InvalidArgument("--engine: \"{}\" is no engine ({})", name, EngineNames());
+  return InvalidArgument("--engine: unknown engine '{}'; expected one of: {}", name, EngineNames());
 }
 
 absl::StatusOr<std::chrono::nanoseconds> JobTimeout(const std::optional<int64_t>& seconds) {
@@ -154,7 +154,7 @@ absl::StatusOr<RankJob> JoinJob(const std::string& name, std::chrono::nanosecond
     MESHIFT_ASSIGN_OR_RETURN(job.bootstrap, Bootstrap::FromTorchrun(timeout));
   } else {
     return FailedPrecondition(
-        "the {} engine runs one rank per process: start it by mpirun{}, or with RANK, "
+        "the {} engine runs one rank per process: start it with mpirun{}, or with RANK, "
         "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in the environment, as torchrun does",
         name,
         MpiAbsence().empty() ? "" : " (which this build does not have: " + MpiAbsence() + ")");
@@ -168,7 +168,7 @@ absl::Status StartEngine(const std::string& name, const JobOptions& options, Ran
     MESHIFT_ASSIGN_OR_RETURN(job->engine, entry.start(options, *job));
     return KeepRecord(job->engine.get());
   }
-  return InvalidArgument("--engine: \"{}\" has no ranks that are processes", name);
+  return InvalidArgument("--engine: '{}' does not run one rank per process", name);
 }
 
 void LeaveJob(int exit_code) { std::_Exit(exit_code); }

@@ -1,12 +1,13 @@
-// The engines that `meshift run --engine NAME` has.
+// The engines of `meshift run --engine NAME`: which ones this build has, and how a process joins a
+// job and starts its engine.
 //
-//   MESHIFT_RETURN_IF_ERROR(CheckEngine("mpi"));       // says why this build leaves it out
+//   MESHIFT_RETURN_IF_ERROR(CheckEngine("mpi"));       // says why this build does not have it
 //   MESHIFT_ASSIGN_OR_RETURN(RankJob job, JoinJob("mpi", timeout));
-//   ... compare what the ranks were asked for ...
+//   ... compare the ranks' arguments ...
 //   MESHIFT_RETURN_IF_ERROR(StartEngine("mpi", {.bounded_waits = true}, &job));
 //
-// "local" runs all ranks in this process, the others one of many processes that mpirun or another
-// launcher has started.
+// "local" runs all ranks in this process. With the others this process is one rank, started by
+// mpirun or another launcher.
 #ifndef MESHIFT_CLI_ENGINES_H_
 #define MESHIFT_CLI_ENGINES_H_
 
@@ -23,42 +24,42 @@
 
 namespace meshift::cli {
 
-// This process's rank of a job. Members are destroyed last to first.
+// This process's rank of a job. Members are destroyed in reverse order.
 struct RankJob {
-  std::shared_ptr<void> session;  // what must outlive the others: MPI, say
+  std::shared_ptr<void> session;  // outlives the others; the MPI session, for example
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<Engine> engine;
 };
 
-// "local mpi nccl": those of this build.
+// The names of this build's engines: "local mpi nccl".
 std::string EngineNames();
-// INVALID_ARGUMENT where there is no such engine, UNIMPLEMENTED where this build leaves it out,
-// with the reason.
+// INVALID_ARGUMENT for an unknown engine; UNIMPLEMENTED, with the reason, for one that this build
+// does not have.
 absl::Status CheckEngine(const std::string& name);
 
 struct JobOptions {
-  // No call waits without end, also where a rank is killed; over MPI that takes some microseconds
-  // of each, and MPI_THREAD_MULTIPLE: where MPI has only less, it is of no consequence.
+  // Every call ends within the time-out, also if a rank is killed. Over MPI this costs each call
+  // some microseconds and needs MPI_THREAD_MULTIPLE; it is ignored if MPI gives less.
   bool bounded_waits = false;
-  // Of the rendezvous, and of calls that wait for others; positive.
+  // The time-out of the rendezvous and of calls that wait for other ranks; positive.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
 };
 
 inline constexpr int64_t kMaxTimeoutSeconds = 365 * 24 * 3600;
-// What --timeout says, else MESHIFT_TIMEOUT_S, else 10 minutes. INVALID_ARGUMENT where the variable
-// is no number of seconds.
+// The time-out: --timeout, else MESHIFT_TIMEOUT_S, else 10 minutes. INVALID_ARGUMENT if the
+// variable is not a number of seconds in range.
 absl::StatusOr<std::chrono::nanoseconds> JobTimeout(const std::optional<int64_t>& seconds);
 
-// Whether the environment says that this process is one of several of a job.
+// Whether the environment marks this process as one of several of a job.
 bool IsInJob();
-// Meets the others, as mpirun or torchrun says; the job has no engine yet. Collective. `name` may
-// be none that there is: then the environment alone says how.
+// Joins the job as mpirun or torchrun sets it up; starts no engine. Collective. An unknown `name`
+// is allowed: the environment alone then decides how to join.
 absl::StatusOr<RankJob> JoinJob(const std::string& name, std::chrono::nanoseconds timeout);
-// Starts the engine. Collective. REQUIRES: CheckEngine; not "local".
+// Starts the engine. Collective. REQUIRES: CheckEngine(name) is OK, and `name` is not "local".
 absl::Status StartEngine(const std::string& name, const JobOptions& options, RankJob* job);
 
-// Ends the process at once, for a job that has failed: destructors may wait for ranks that are
-// gone. Output must have been flushed.
+// Ends the process at once, without destructors: after a failure they may wait for ranks that are
+// gone. Flush all output first.
 [[noreturn]] void LeaveJob(int exit_code);
 
 }  // namespace meshift::cli

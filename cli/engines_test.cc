@@ -35,14 +35,14 @@ TEST(Engines, AreThoseOfTheBuild) {
       EXPECT_TRUE(CheckEngine(name).ok());
       continue;
     }
-    // As the command says it: left out by an option, or for want of what is named.
+    // The reason is that of the command: an option left the engine out, or something is missing.
     EXPECT_TRUE(absence.find("left out by --config=no") != std::string::npos ||
                 absence.find("there is no ") != std::string::npos ||
                 absence.find("is not installed") != std::string::npos)
         << absence;
     const Outcome outcome = Meshift({"run", "--engine", name, "--conformance"});
     EXPECT_EQ(outcome.code, 2) << outcome;
-    EXPECT_EQ(outcome.err, fmt::format("meshift: --engine: {} is not in this build: {} (there is: "
+    EXPECT_EQ(outcome.err, fmt::format("meshift: --engine: {} is not in this build: {} (available: "
                                        "{})\n",
                                        name, absence, EngineNames()));
   }
@@ -58,8 +58,8 @@ TEST(Engines, WaitForTenMinutesUnlessToldOtherwise) {
   unsetenv("MESHIFT_TIMEOUT_S");
 }
 
-// A plan says which engine it is for. Those of this project can do the same, so that it is the same
-// plan.
+// A plan names its engine. This project's engines have the same capabilities, so the plans are
+// equal.
 TEST(Engines, AreNamedByTheirPlans) {
   ProblemFlags flags;
   flags.mesh = "a=2,b=2";
@@ -85,10 +85,11 @@ TEST(Engines, AnUnknownOneIsNamed) {
   const Outcome outcome = Meshift({"run", "--engine", "abacus", "--conformance"});
   EXPECT_EQ(outcome.code, 2) << outcome;
   EXPECT_EQ(outcome.err,
-            fmt::format("meshift: --engine: \"abacus\" is no engine ({})\n", EngineNames()));
+            fmt::format("meshift: --engine: unknown engine 'abacus'; expected one of: {}\n",
+                        EngineNames()));
 }
 
-// Threads of this process are ranks.
+// Ranks are threads of this process.
 TEST(Engines, TheLocalOnePassesItsConformance) {
   const Outcome outcome = Meshift({"run", "--conformance", "--cases", "80", "--ranks", "3"});
   EXPECT_EQ(outcome.code, 0) << outcome;

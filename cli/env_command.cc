@@ -19,7 +19,8 @@
 namespace meshift::cli {
 namespace {
 
-// The version that counts, and the file of the library that has it; none where a flag says it.
+// The version from the flag, or that of the library that is found, with its path. Assumes the
+// default version, with a note, if no library is found.
 absl::StatusOr<LoadedNccl> Library(const EnvFlags& flags, Io& io) {
   LoadedNccl library;
   if (flags.nccl_version) {
@@ -28,7 +29,7 @@ absl::StatusOr<LoadedNccl> Library(const EnvFlags& flags, Io& io) {
   }
   absl::StatusOr<LoadedNccl> loaded = FindLoadedNccl();
   if (loaded.ok()) return loaded;
-  io.err << fmt::format("meshift: {}; taking {} (--nccl-version names another)\n",
+  io.err << fmt::format("meshift: {}; assuming {} (set another by --nccl-version)\n",
                         Message(loaded.status()), library.version.ToString());
   return library;
 }
@@ -41,7 +42,7 @@ absl::StatusOr<int> Env(const EnvFlags& flags, const Environment& environment, I
   if (!library.path.empty()) io.out << fmt::format("# library {}\n", Printable(library.path));
   if (!flags.check) {
     if (const std::string why = WhyUnfit(profile, version); !why.empty()) {
-      io.err << fmt::format("meshift: no variables make NCCL {} keep the promise: {}\n",
+      io.err << fmt::format("meshift: NCCL {} cannot keep the promise with any variables: {}\n",
                             version.ToString(), why);
     }
     for (const NcclSetting& setting : NcclProfileSettings(profile, version)) {

@@ -1,4 +1,5 @@
-// `meshift env`: what NCCL must find in the environment, so that its sums keep a promise.
+// `meshift env`: prints or checks the environment variables that make NCCL's sums keep a promise.
+// It sets nothing itself.
 //
 //   eval "$(meshift env --profile batch-invariant)"
 //   meshift env --profile batch-invariant --check
@@ -15,12 +16,12 @@ namespace meshift::cli {
 
 struct EnvFlags {
   std::string profile;                                     // comm/nccl/environment.h
-  std::optional<std::string> nccl_version = std::nullopt;  // "2.31"; else the installed library's
-  bool check = false;  // judge the environment instead of printing exports
+  std::optional<std::string> nccl_version = std::nullopt;  // "2.31"; none: the installed library's
+  bool check = false;  // check the environment instead of printing exports
 };
 
-// Prints one `export` line per variable, with what it does as a comment; or a table of findings,
-// and exit code 1 where one breaks the promise.
+// Prints one `export` line per variable, with its effect as a comment. With `check` prints a table
+// of findings; the exit code is 1 if one breaks the promise.
 int EnvCommand(const EnvFlags& flags, const Environment& environment, Io& io);
 
 }  // namespace meshift::cli

@@ -115,8 +115,9 @@ TEST(EnvCommandTest, AVersionThatNobodyHasMeasuredBreaksThePromise) {
       << ran.out;
   EXPECT_EQ(
       RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).err,
-      "meshift: no variables make NCCL 2.31.0 keep the promise: since 2.31 NCCL chooses "
-      "among ring, tree and symmetric kernels in one step; its bits have not been measured\n");
+      "meshift: NCCL 2.31.0 cannot keep the promise with any variables: since 2.31 NCCL chooses "
+      "among ring, tree and symmetric kernels in one step; its bits have not been measured
+");
   EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.30"}).err, "");
   EXPECT_NE(ran.out.find("in 1 variable\n"), std::string::npos) << ran.out;
 }
@@ -145,7 +146,7 @@ TEST(EnvCommandTest, WithoutALibraryTheVersionIsAssumedAndSaidSo) {
   ASSERT_EQ(setenv("MESHIFT_NCCL_LIBRARY", "/nowhere/libnccl.so", 1), 0);
   const Ran ran = RunEnv({.profile = "batch-invariant"});
   EXPECT_EQ(ran.code, kExitOk);
-  EXPECT_NE(ran.err.find("taking 2.28.9 (--nccl-version names another)"), std::string::npos);
+  EXPECT_NE(ran.err.find("assuming 2.28.9 (set another by --nccl-version)"), std::string::npos);
   EXPECT_NE(ran.out.find("for NCCL 2.28.9"), std::string::npos);
 }
 

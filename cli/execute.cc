@@ -35,7 +35,7 @@ using testkit::Values;
 
 constexpr int64_t kDefaultDomainSize = 8;
 
-// What sources hold before a run, and whether targets are right after it.
+// Fills sources before a run, and checks targets after it.
 class Contents {
  public:
   Contents() = default;
@@ -46,7 +46,7 @@ class Contents {
   virtual absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const = 0;
 };
 
-// Contributions that the oracle makes up.
+// Contributions that the oracle generates.
 class MadeUp : public Contents {
  public:
   // Does not own the oracle.
@@ -79,7 +79,7 @@ class MadeUp : public Contents {
   const testkit::Fill fill_;
 };
 
-// Those that are there.
+// Contributions that the caller provides.
 class Given : public Contents {
  public:
   explicit Given(const Plan& plan) : plan_(plan) {}
@@ -93,7 +93,7 @@ class Given : public Contents {
   const Plan& plan_;
 };
 
-// Runs one plan again and again, and gathers the worst.
+// Runs one plan repeatedly and keeps the worst results.
 class Judge {
  public:
   Judge(const Plan& plan, Site* site, RunTensors* tensors)
@@ -105,9 +105,8 @@ class Judge {
     report_.steps.resize(plan.steps().size());
   }
 
-  // Contents with full mantissas. Distorted sums are off by more than rounding, so values are
-  // judged in rank order then, as many runs of them, and the distorted ones compared among
-  // replicas.
+  // The rounding pass. Distorted sums are off by more than rounding: values are then checked by as
+  // many runs in rank order, and the distorted runs only compare replicas.
   absl::Status Rounding(const Contents& contents, const ExecuteOptions& options) {
     const bool distorts = options.reduction_order == ReductionOrder::kAdversarial;
     if (distorts) {
@@ -121,9 +120,9 @@ class Judge {
   struct PassOptions {
     int64_t repeat = 1;
     bool judges_values = true;
-    bool hashes = false;  // where runs are repeated
+    bool hashes = false;  // if runs are repeated
   };
-  // Makes an engine; judges `repeat` runs with each of the contents.
+  // Creates a runner, and checks `repeat` runs with each of the contents.
   absl::Status Pass(absl::Span<const Contents* const> contents, ReductionOrder order,
                     const PassOptions& options) {
     measured_ = false;
@@ -179,7 +178,7 @@ class Judge {
     return absl::OkStatus();
   }
 
-  // The leader has all ranks' tensors.
+  // Only the leader has all ranks' tensors.
   void Hash(int64_t run) {
     if (!site_.leads()) return;
     const DeviceMesh& mesh = plan_.to().mesh();
@@ -197,7 +196,7 @@ class Judge {
     }
   }
 
-  // Of the rank that is in the most groups. The root, which a group of all ranks uses, is there
+  // Counts for the rank with the most groups. The root, which serves a group of all ranks, exists
   // before any plan: its first use counts as its creation.
   absl::Status CountGroups(SiteRunner& runner) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t created, runner.GroupsCreated());
@@ -213,9 +212,9 @@ class Judge {
   const RunTensors& tensors_;
   RunReport report_;
   bool measured_ = false;
-  // Of a pass:
+  // For the current pass:
   int64_t group_uses_ = 0;  // steps that called a communicator, over the runs
-  bool uses_root_ = false;  // one of them that of all ranks
+  bool uses_root_ = false;  // one of them has a group of all ranks
   int64_t num_ranks_ = 0;
 };
 

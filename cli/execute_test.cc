@@ -1,5 +1,5 @@
-// Runs that are judged: what an adversarial engine does to sums is not wrong, and what is wrong is
-// found all the same.
+// Judging runs: the distortion of an adversarial engine is not an error, and real errors are found
+// in spite of it.
 #include "cli/execute.h"
 
 #include <fmt/format.h>
@@ -49,10 +49,10 @@ RunReport Judged(const Plan& plan, const ExecuteOptions& options, Site* site) {
   return report.ok() ? *report : RunReport();
 }
 
-// The local site, but that `spoil` has the targets after each run.
+// The local site, whose targets `spoil` changes after each run.
 class SpoiltSite final : public Site {
  public:
-  // `pass`: runners made before; `run`: runs of this one before.
+  // `pass`: the number of earlier runners; `run`: the number of earlier runs of this one.
   using Spoil = std::function<void(int pass, int run, LocalTensors* targets)>;
   explicit SpoiltSite(Spoil spoil) : spoil_(std::move(spoil)), site_(MakeLocalSite()) {}
 
@@ -108,8 +108,8 @@ class SpoiltSite final : public Site {
   int passes_ = 0;
 };
 
-// Sums of two contributions by group 0 .. group 63, in every dtype and op, of tensors that leave a
-// rank one element or several: a right plan has nothing wrong.
+// Sums of two contributions by up to 64 groups, in every dtype and op, of tensors with one element
+// or several per rank. A right plan has no wrong elements.
 TEST(Execute, NothingIsWrongHoweverManyGroupsDistort) {
   const std::unique_ptr<Site> site = MakeLocalSite();
   int64_t number = 0;
@@ -140,7 +140,7 @@ TEST(Execute, NothingIsWrongHoweverManyGroupsDistort) {
   EXPECT_GT(runs, 500 / testkit::TestFraction());
 }
 
-// The same value by several groups: no dtype is so narrow, and no tensor so small, that it hides.
+// The same value reduced by several groups is detected in every dtype and for every tensor size.
 TEST(Execute, GroupsAreToldApartInEveryDType) {
   PlannerOptions per_dim;
   per_dim.planner = PlannerKind::kPerDim;
@@ -155,8 +155,8 @@ TEST(Execute, GroupsAreToldApartInEveryDType) {
   }
 }
 
-// Off by 2^-12 of 2, where two contributions round by 2^-23 of it: on all replicas alike, and in no
-// pass with exact sums.
+// Changes values by 2^-12 of 2, while two contributions round by 2^-23. Changes all replicas
+// equally, and no pass with exact sums.
 void Move(LocalTensors* targets) {
   for (int64_t p = 0; p < 4; ++p) {
     float value = 0;

@@ -37,7 +37,7 @@ constexpr std::array<NcclTestsOp, 4> kCollectives = {
     NcclTestsOp::kAllReduce, NcclTestsOp::kAllGather, NcclTestsOp::kReduceScatter,
     NcclTestsOp::kAllToAll};
 
-constexpr int64_t kRankWork = 32;  // of listing a rank of the mesh
+constexpr int64_t kRankWork = 32;  // work to list a rank of the mesh
 
 absl::StatusOr<NcclTestsOp> ParseCollective(const std::string& text) {
   const std::optional<NcclTestsOp> op = ParseNcclTestsOp(text);
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<int>> ParseDims(const std::optional<std::string>& tex
   return dims;
 }
 
-// As CostModel has them: in closed form where the mesh's ranks are in order, else listed.
+// Groups as CostModel sees them: in closed form if the mesh's ranks are in order, else listed.
 absl::StatusOr<GroupShape> ShapeOver(const std::vector<int>& dims, const DeviceMesh& mesh,
                                      const Topology& topology, int64_t max_work) {
   WorkBudget budget(max_work);
@@ -99,7 +99,7 @@ absl::StatusOr<GroupShape> ShapeOver(const std::vector<int>& dims, const DeviceM
   return shape;
 }
 
-// A time, with what messages take one by one.
+// A time, with the part that individual messages add.
 struct Estimate {
   CollectiveTime time;
   int64_t messages_ns = 0;
@@ -110,7 +110,7 @@ struct Estimate {
   }
 };
 
-// The times of one collective among one group, by its size.
+// The times of one collective in one group, by its size.
 class Collective {
  public:
   Collective(NcclTestsOp op, const Topology& topology, const GroupShape& shape)
@@ -121,12 +121,12 @@ class Collective {
     if (op_ == NcclTestsOp::kAllReduce) return {times_.AllReduce(bytes)};
     return op_ == NcclTestsOp::kAllToAll ? Messages(bytes) : Blocks(bytes);
   }
-  // A gather or a scatter, and messages of as many bytes to all others.
+  // As a gather or a scatter, and as messages of the same size to all other ranks.
   Estimate Blocks(int64_t bytes) const { return {times_.Blocks(SentOf(bytes))}; }
   Estimate Messages(int64_t bytes) const {
     return {times_.Direct(SentOf(bytes), size() - 1), MessagesNs()};
   }
-  // The quickest first.
+  // All variants, the fastest first.
   std::vector<Estimate> Variants(int64_t bytes) const {
     using Kind = GroupTimes::Kind;
     const bool reduces = op_ == NcclTestsOp::kAllReduce;
@@ -143,8 +143,9 @@ class Collective {
                      [](const Estimate& a, const Estimate& b) { return a.Ns() < b.Ns(); });
     return all;
   }
-  // The first size above `bytes` that is quicker another way; none: there is none. Each way is the
-  // quickest at one range of sizes, since the least time is concave: so halving finds its end.
+  // The smallest size above `bytes` at which another variant is faster; none if there is none. The
+  // least time is concave in the size, so each variant is the fastest on one range of sizes, and
+  // bisection finds the range's end.
   std::optional<int64_t> ChangeAbove(int64_t bytes) const {
     const Estimate here = At(bytes);
     int64_t same = bytes;
@@ -156,7 +157,7 @@ class Collective {
     }
     return other;
   }
-  // The last size below `bytes`.
+  // The largest size below `bytes` at which another variant is faster; none if there is none.
   std::optional<int64_t> ChangeBelow(int64_t bytes) const {
     const Estimate here = At(bytes);
     int64_t other = 0;
@@ -168,7 +169,7 @@ class Collective {
     }
     return other;
   }
-  // busbw over algbw.
+  // The ratio of busbw to algbw.
   double BusFactor() const {
     const double part = static_cast<double>(size() - 1) / static_cast<double>(size());
     return op_ == NcclTestsOp::kAllReduce ? 2 * part : part;
@@ -177,7 +178,7 @@ class Collective {
  private:
   static constexpr int64_t kMostBytes = int64_t{1} << 62;
 
-  // All blocks but a rank's own, where all together have `bytes`.
+  // The bytes of all blocks but a rank's own, if all blocks together have `bytes`.
   int64_t SentOf(int64_t bytes) const {
     return SaturatingMul(size() - 1, MulDivCeil(bytes, 1, size()));
   }
@@ -265,7 +266,7 @@ std::string Render(const Answer& answer) {
     const int64_t more = answer.instead->ns - best.Ns();
     text += fmt::format("{} instead: est {}, {}\n", answer.instead->calls,
                         ExactTimeText(answer.instead->ns),
-                        more == 0 ? "as long"
+                        more == 0 ? "the same"
                                   : fmt::format("{} {}", ExactTimeText(more < 0 ? -more : more),
                                                 more < 0 ? "less" : "more"));
   }
@@ -335,7 +336,7 @@ Answer AnswerOf(NcclTestsOp op, const Collective& collective, int64_t bytes) {
   answer.bytes = bytes;
   answer.group_size = collective.size();
   answer.variants = collective.Variants(bytes);
-  // Of equals the one that plans assume comes first.
+  // If several are equally fast, the variant that plans assume comes first.
   const auto best = std::find_if(
       answer.variants.begin(), answer.variants.end(),
       [here = collective.At(bytes)](const Estimate& one) { return one.IsSameWay(here); });

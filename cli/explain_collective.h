@@ -1,9 +1,10 @@
-// `meshift explain --collective`: the time that one collective should take, and what it is made of.
+// `meshift explain --collective`: the estimated time of one collective, and its parts. No plan is
+// made, and nothing is run.
 //
 //   meshift explain --collective all_reduce --bytes 64MiB --topology h100 --mesh a=64
 //
-// Sizes and bandwidths are those of nccl-tests, so that its rows can be held against the answer:
-// algbw is bytes over time, busbw is algbw times 2(n-1)/n for all_reduce, (n-1)/n for the others.
+// Sizes and bandwidths are those of nccl-tests, so that its rows can be compared with the answer:
+// algbw is bytes over time; busbw is algbw times 2(n-1)/n for all_reduce, (n-1)/n for the others.
 #ifndef MESHIFT_CLI_EXPLAIN_COLLECTIVE_H_
 #define MESHIFT_CLI_EXPLAIN_COLLECTIVE_H_
 
@@ -16,16 +17,16 @@
 
 namespace meshift::cli {
 
-// As typed.
+// The options' texts.
 struct CollectiveFlags {
   std::optional<std::string> name;   // all_reduce all_gather reduce_scatter all_to_all
-  std::optional<std::string> bytes;  // as nccl-tests counts them: of all blocks together
-  std::optional<std::string> dims;   // of the mesh, that the groups are over; none: all
+  std::optional<std::string> bytes;  // as nccl-tests counts them: all blocks together
+  std::optional<std::string> dims;   // the mesh dims of the groups; none: all
 };
 
-// Prints the time, its algorithm and protocol, what limits it, all other ways of the library, what
-// could be called instead, and from which sizes on another way is quicker. Of `flags` only the
-// mesh, the topology and the limit on work may be given.
+// Prints the time, its algorithm and protocol, its bottleneck, the library's other algorithms and
+// protocols, other calls with the same result, and the sizes at which another variant becomes
+// faster. Only the mesh, the topology and the limit on work may be set in `flags`.
 absl::Status ExplainCollective(const ProblemFlags& flags, const CollectiveFlags& collective,
                                bool as_json, Io& io);
 

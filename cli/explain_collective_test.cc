@@ -58,7 +58,7 @@ from 3.1 MiB on: ring, LL128
                      ""}));
 }
 
-// Of two groups that run at once, each has four ranks of each domain.
+// Two groups run at once, each with four ranks of each domain.
 TEST(ExplainCollective, AnswersForGroupsOverSomeDims) {
   EXPECT_EQ(Explain("alltoall", "64MiB", "b200-ndr", "a=16,b=2", {"--dims", "a"}),
             (Outcome{0, R"(# meshift explain: all_to_all of 64 MiB
@@ -90,7 +90,7 @@ TEST(ExplainCollective, HasJson) {
       << all_reduce;
 }
 
-// The choice that is named for a size is the choice there, and another one byte before it.
+// The variant named for a size is the fastest there, and another is one byte before.
 TEST(ExplainCollective, ChangesWhereItSays) {
   EXPECT_NE(Explain("all_reduce", "64MiB", "h100", "a=64", {"--format", "json"})
                 .out.find(R"("above":{"bytes":257293916,"algorithm":"in-switch")"),
@@ -101,7 +101,7 @@ TEST(ExplainCollective, ChangesWhereItSays) {
             std::string::npos);
 }
 
-// Ranks that are listed lie as those of a mesh in order do.
+// A mesh with listed ranks has the same groups as a mesh in order.
 TEST(ExplainCollective, ListedRanksLieWhereTheyAre) {
   const std::string in_order = Explain("all_reduce", "1GiB", "h100", "a=16").out;
   const std::string listed = Explain("all_reduce", "1GiB", "h100", "a=16@8-15,0-7").out;
@@ -142,7 +142,7 @@ TEST(ExplainCollective, RefusesWhatItDoesNotTake) {
             "meshift: --alternatives and --collective exclude each other\n");
 }
 
-// Lists of ranks are not made without limit.
+// Listing ranks is limited.
 TEST(ExplainCollective, LimitsItsWork) {
   const Outcome outcome = Explain("all_reduce", "4", "h100", "a=2147483646@1-2147483646");
   EXPECT_EQ(outcome.code, 1) << outcome;

@@ -28,12 +28,12 @@
 namespace meshift::cli {
 namespace {
 
-constexpr int64_t kAlternatives = 8;  // where their number is not given
+constexpr int64_t kAlternatives = 8;  // if --alternatives is not given
 
-// Whether a step makes a call: a crossing without messages is only a copy.
+// Whether a step makes calls: a crossing without messages is only a copy.
 bool Calls(const TimeParts& parts) { return parts.Sum() > parts.copies_ns; }
 
-// What the time of each collective is made of.
+// The parts of each collective's time.
 std::string PartsTable(const Alternative& one, const Topology& topology) {
   const auto right = TextTable::Align::kRight;
   TextTable table({{"of it"},
@@ -77,7 +77,7 @@ std::string RenderAlternatives(const std::vector<Alternative>& all, const Topolo
   return text;
 }
 
-// One plan per line, so that each is what `meshift check --batch` reads.
+// One plan per line, in the form that `meshift check --batch` reads.
 std::string AlternativesToJson(const std::vector<Alternative>& all, const Topology& topology) {
   std::string text;
   for (const Alternative& one : all) {
@@ -105,7 +105,7 @@ std::string AlternativesToJson(const std::vector<Alternative>& all, const Topolo
 
 absl::Status Run(const ExplainFlags& flags, Io& io) {
   if (flags.format != "text" && flags.format != "json") {
-    return InvalidArgument("--format: \"{}\" is no format (text json)", flags.format);
+    return InvalidArgument("--format: unknown format '{}'; expected text or json", flags.format);
   }
   const ProblemFlags& problem_flags = flags.problem;
   const CollectiveFlags& collective = flags.collective;

@@ -1,10 +1,9 @@
-// `meshift explain`: the best plan, what else could be done, and the cost or the rule that speaks
-// against it.
+// `meshift explain`: the best plan, its alternatives, and the cost or rule that excludes each.
 //
-//   meshift explain --mesh ddp=8,fsdp=5,tp=1 --tensor 'f32[512,512]' --from P,P,R --to R,R,R
-//   --topology nvlink=8
+//   meshift explain --topology nvlink=8 --mesh ddp=8,fsdp=5,tp=1 --tensor 'f32[512,512]'
+//       --from P,P,R --to R,R,R
 //
-// With --collective, how long one collective takes (cli/explain_collective.h).
+// With --collective: the time of one collective (cli/explain_collective.h).
 #ifndef MESHIFT_CLI_EXPLAIN_COMMAND_H_
 #define MESHIFT_CLI_EXPLAIN_COMMAND_H_
 
@@ -21,12 +20,12 @@ namespace meshift::cli {
 struct ExplainFlags {
   ProblemFlags problem;
   std::string format = "text";  // or "json"
-  // That keep the promise, at most: 0 .. 1000; none: 8.
+  // The most alternatives that keep the promise: 0 .. 1000; none: 8.
   std::optional<int64_t> alternatives;
   CollectiveFlags collective;
 };
 
-// Exit code 0 where there is a plan.
+// Returns exit code 0 if there is a plan.
 int ExplainCommand(const ExplainFlags& flags, Io& io);
 
 }  // namespace meshift::cli

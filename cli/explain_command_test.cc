@@ -25,8 +25,8 @@ int Count(const std::string& text, const std::string& part) {
   return count;
 }
 
-// 1 KiB, 1 MiB and 1 GiB on jagged groups: the flattened all-reduce and the three collectives that
-// need no flattened group, each with its numbers.
+// 1 KiB, 1 MiB and 1 GiB on jagged groups: the all-reduce over a flattened group, and the three
+// collectives without one, each with its numbers.
 TEST(Explain, SetsPlansBesideEachOther) {
   for (const char* tensor : {"f32[256]", "f32[512,512]", "f32[16384,16384]"}) {
     const Outcome outcome = Meshift(Args(tensor));
@@ -41,8 +41,8 @@ TEST(Explain, SetsPlansBesideEachOther) {
   }
 }
 
-// Of two plans that send as much, what makes the one slower: blocks of 40 parts are padded, and
-// packed; NVSwitch adds contributions up, so that one all_reduce has fewer bytes on NVLink.
+// The parts show why one of two plans with equal bytes is slower: blocks of 40 parts are padded and
+// packed. NVSwitch adds contributions up, so one all_reduce sends fewer bytes on NVLink.
 TEST(Explain, SaysWhatTheDifferenceIsMadeOf) {
   const Outcome outcome = Meshift(Args("f32[16384,16384]"));
   const std::string two = R"(
@@ -69,7 +69,7 @@ TEST(Explain, SaysWhatTheDifferenceIsMadeOf) {
       << json;
 }
 
-// Onto another mesh the crossing has parts too.
+// A crossing to another mesh has parts too.
 TEST(Explain, SaysWhatACrossingIsMadeOf) {
   std::vector<std::string> args = {
       "explain",  "--mesh",       "a=4,b=2", "--to-mesh",      "c=8@8-15",
@@ -94,7 +94,7 @@ TEST(Explain, SaysWhatACrossingIsMadeOf) {
       << Meshift(args);
 }
 
-// Without protocols only the algorithm is named; a crossing that sends nothing has neither.
+// Without protocols only the algorithm is named; a crossing without messages has neither.
 TEST(Explain, NamesWhatThereIs) {
   const Outcome plain = Meshift({"explain", "--mesh", "a=4", "--tensor", "f32[4096]", "--from", "P",
                                  "--to", "R", "--format", "json", "--alternatives", "0"});
@@ -118,7 +118,7 @@ TEST(Explain, JsonHasOnePlanPerLineThatCheckReads) {
   EXPECT_EQ(Count(check.out, "\"ok\":true"), 6) << check;
 }
 
-// The per-dim plan is the cheaper one here; both forms say why it is none of the planner's.
+// The per-dim plan is cheaper here; both forms say why the planner does not choose it.
 TEST(Explain, NamesTheValueThatIsTooLargeOnTheWay) {
   std::vector<std::string> args = {
       "explain",         "--mesh",     "a=2,b=2,c=4", "--tensor",    "f32[9,24]",
@@ -126,7 +126,8 @@ TEST(Explain, NamesTheValueThatIsTooLargeOnTheWay) {
       "nvlink=2,rail=6", "--to-dtype", "bf16",        "--max-value", "288"};
   const std::string rule =
       "; but the intermediate value R,R,R in bf16 takes 432 B, more than max_value (288 B)";
-  EXPECT_EQ(Count(Meshift(args).out, rule + "\n"), 2) << Meshift(args);  // kept out, and per-dim
+  // For the excluded plan and the per-dim one.
+  EXPECT_EQ(Count(Meshift(args).out, rule + "\n"), 2) << Meshift(args);
   EXPECT_EQ(Count(Meshift(args).out, "] holds too much: "), 1) << Meshift(args);
   args.insert(args.end(), {"--format", "json"});
   EXPECT_EQ(Count(Meshift(args).out, rule + "\""), 2) << Meshift(args);

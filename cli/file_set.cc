@@ -26,7 +26,7 @@ absl::Status Unwritable(const std::string& path, std::string_view why) {
 
 absl::Status Unwritable(const std::string& path) { return Unwritable(path, std::strerror(errno)); }
 
-// 0, or errno.
+// Returns 0, or errno.
 int WriteAll(int fd, absl::Span<const std::byte> data) {
   while (!data.empty()) {
     const ssize_t written = write(fd, data.data(), data.size());
@@ -42,7 +42,7 @@ std::string FolderOf(const std::string& place) {
   return slash == std::string::npos ? "." : place.substr(0, slash + 1);
 }
 
-// All that was written to the file system of `folder` is on its disk.
+// Waits until all writes to the file system of `folder` are on its disk.
 absl::Status Sync(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return Unwritable(folder);
@@ -66,10 +66,10 @@ absl::Status FileSet::Add(const std::string& path,
   if (file.replaces && !S_ISREG(info.st_mode)) {
     return Unwritable(path, S_ISLNK(info.st_mode)   ? "a symbolic link is there"
                             : S_ISDIR(info.st_mode) ? "a folder is there"
-                                                    : "what is there is no regular file");
+                                                    : "another kind of file is there");
   }
-  // A name that a stranger took before is not written to; one that a killed process of this number
-  // left is free again.
+  // Never write through a name that a stranger has taken; O_EXCL would then fail. A killed process
+  // with this number may have left the name, so free it first.
   unlink(file.part.c_str());
   const int fd =
       open(file.part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -83,7 +83,7 @@ absl::Status FileSet::Add(const std::string& path,
   return error == 0 ? absl::OkStatus() : Unwritable(path, std::strerror(error));
 }
 
-// An exchange, so that what was there can be put back.
+// Exchanges the two names, so that the old file can be put back.
 absl::Status FileSet::Put(File* file) {
   const char* const part = file->part.c_str();
   const char* const place = file->place.c_str();
@@ -91,7 +91,7 @@ absl::Status FileSet::Put(File* file) {
     file->exchanged = true;
     return absl::OkStatus();
   }
-  // Nothing is there, or the file system does not know it.
+  // No file exists there, or the file system cannot exchange names.
   if (errno != ENOENT && errno != EINVAL && errno != ENOSYS) return Unwritable(file->path);
   return rename(part, place) == 0 ? absl::OkStatus() : Unwritable(file->path);
 }
@@ -118,7 +118,7 @@ absl::Status FileSet::Commit() {
     if (file.exchanged) unlink(file.part.c_str());
   }
   files_.clear();
-  // All are in their places, whether or not the names are on the disk yet.
+  // All files are in their places, even if the folders' entries are not on the disk yet.
   for (const std::string& folder : folders) Sync(folder).IgnoreError();
   return absl::OkStatus();
 }

@@ -1,14 +1,14 @@
-// Files that are written as a set: all of them, or none.
+// Writes several files as a set: all of them, or none.
 //
 //   FileSet files;
 //   MESHIFT_RETURN_IF_ERROR(files.Add("out/source.rank00000.npy", {header, data}));
 //   MESHIFT_RETURN_IF_ERROR(files.Add("out/target.rank00000.npy", ...));
 //   MESHIFT_RETURN_IF_ERROR(files.Commit());
 //
-// Each is written beside its place, under a name of its own, and nothing is replaced before all are
-// on the disk. Where one cannot be written or put in its place, what was there before stays, and
-// what was written is removed. A process that is killed leaves files that end in ".part", and in
-// the short time in which they are put in their places, some of the set.
+// Each file is written beside its place, under a temporary name, and Commit() moves all of them
+// once they are on the disk. If one cannot be written or moved, the old files stay and the new ones
+// are removed. A killed process leaves files that end in ".part"; if it is killed while Commit()
+// moves files, some of the set are in place.
 #ifndef MESHIFT_CLI_FILE_SET_H_
 #define MESHIFT_CLI_FILE_SET_H_
 
@@ -26,23 +26,23 @@ class FileSet {
   FileSet() = default;
   FileSet(const FileSet&) = delete;
   FileSet& operator=(const FileSet&) = delete;
-  // Removes what was written, unless Commit() returned OK.
+  // Removes the files written, unless Commit() returned OK.
   ~FileSet();
 
-  // Writes `parts`, one after the other. `path` starts where the caller means it (ResolvePath). It
-  // may name a regular file, or nothing: links, folders, FIFOs and devices are not replaced.
+  // Writes `parts` in sequence. `path` is relative to the caller's folder (ResolvePath). It may
+  // name a regular file, or nothing: links, folders, FIFOs and devices are not replaced.
   // FAILED_PRECONDITION names the path.
   absl::Status Add(const std::string& path, absl::Span<const absl::Span<const std::byte>> parts);
-  // Puts all in their places. FAILED_PRECONDITION: none is.
+  // Moves all files to their places. FAILED_PRECONDITION: none is moved.
   absl::Status Commit();
 
  private:
   struct File {
-    std::string path;  // as the caller says
+    std::string path;  // as the caller gives it
     std::string place;
     std::string part;
-    bool replaces = false;   // something is there
-    bool exchanged = false;  // and has the part's name now
+    bool replaces = false;   // a file exists at the place
+    bool exchanged = false;  // the old file has the part's name now
   };
   absl::Status Put(File* file);
   void TakeBack(const File& file);

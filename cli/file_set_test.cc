@@ -24,7 +24,7 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// A folder of this test that is empty.
+// A new empty folder.
 std::string NewFolder() {
   static int count = 0;
   const std::string folder =
@@ -80,7 +80,7 @@ TEST(FileSet, LeavesNothingWhereItIsGivenUp) {
   EXPECT_EQ(NamesIn(folder), Names({"a"}));
 }
 
-// Where one cannot be put in its place, those before it are taken back.
+// If one file cannot be moved, those moved before it are restored.
 TEST(FileSet, AFailureInTheMiddleTakesAllBack) {
   const std::string folder = NewFolder();
   std::ofstream(folder + "/a") << "old";
@@ -89,7 +89,7 @@ TEST(FileSet, AFailureInTheMiddleTakesAllBack) {
     EXPECT_TRUE(Add(files, folder + "/a", "new").ok());
     EXPECT_TRUE(Add(files, folder + "/b", "also").ok());
     EXPECT_TRUE(Add(files, folder + "/c", "and").ok());
-    // What was written for it is gone.
+    // Make the move of the third file fail.
     EXPECT_EQ(unlink((folder + "/c." + std::to_string(getpid()) + ".part").c_str()), 0);
     EXPECT_EQ(Message(files.Commit()), folder + "/c: cannot be written: No such file or directory");
   }
@@ -100,7 +100,7 @@ TEST(FileSet, AFailureInTheMiddleTakesAllBack) {
 TEST(FileSet, AFullDiskLeavesTheOldSet) {
   const std::string folder = NewFolder();
   std::ofstream(folder + "/a") << "old";
-  // As a full disk: a limit on the size of files.
+  // Simulate a full disk by a limit on the size of files.
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -128,7 +128,7 @@ TEST(FileSet, LinksAreNeitherFollowedNorReplaced) {
   EXPECT_EQ(Message(Add(files, folder + "/a", "new")),
             folder + "/a: cannot be written: a symbolic link is there");
   EXPECT_EQ(Message(Add(files, folder + "/c", "new")),
-            folder + "/c: cannot be written: what is there is no regular file");
+            folder + "/c: cannot be written: another kind of file is there");
   EXPECT_TRUE(Add(files, folder + "/b", "new").ok());
   EXPECT_TRUE(files.Commit().ok());
   EXPECT_EQ(ReadAll(folder + "/b"), "new");

@@ -1,12 +1,12 @@
-// Brings what the ranks of a job hold to rank 0, by the engine's own messages.
+// Brings the tensors of a job's ranks to rank 0, through the engine's own messages.
 //
 //   auto gather = TensorGather::Prepare(engine, plan.to().mesh(), targets);
 //   MESHIFT_RETURN_IF_ERROR(site->Agree(gather.status()));
 //   MESHIFT_RETURN_IF_ERROR(gather->Run(&targets));
 //
-// All local tensors, one behind the other by position in the mesh, make one row of bytes. A round
-// moves the next `piece_bytes` of it, and a barrier ends it: no rank has more than that in staging
-// memory, and none waits for more than one round.
+// All local tensors, back to back by position in the mesh, are one row of bytes. A round moves the
+// next `piece_bytes` of the row, and a barrier ends it. So no rank needs more staging memory than
+// that, and none waits longer than one round.
 #ifndef MESHIFT_CLI_GATHER_H_
 #define MESHIFT_CLI_GATHER_H_
 
@@ -27,19 +27,19 @@ class TensorGather {
  public:
   static constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-  // Gets staging memory for tensors of these sizes; waits for nobody. `piece_bytes`: 1 or more,
-  // equal on all ranks. The engine must outlive this.
+  // Allocates staging memory for tensors of these sizes; does not wait for other ranks.
+  // `piece_bytes`: 1 or more, equal on all ranks. The engine must outlive this.
   static absl::StatusOr<TensorGather> Prepare(Engine& engine, const DeviceMesh& mesh,
                                               const LocalTensors& tensors,
                                               int64_t piece_bytes = kPieceBytes);
-  // Collective over all ranks of the engine's world, also those that are not in the mesh, once all
-  // have prepared. Reads this rank's tensor; on rank 0 it writes all others'.
+  // Collective over all ranks of the engine's world, also those outside the mesh, once all have
+  // prepared. Reads this rank's tensor; on rank 0 it writes all others'.
   absl::Status Run(LocalTensors* tensors);
 
   int64_t staging_bytes() const { return staging_ == nullptr ? 0 : staging_->size_bytes(); }
 
  private:
-  // A part of one rank's tensor.
+  // A piece of one rank's tensor, in bytes.
   struct Piece {
     int64_t position = 0;
     int64_t rank = 0;
@@ -49,12 +49,12 @@ class TensorGather {
 
   explicit TensorGather(Engine& engine) : engine_(&engine) {}
   bool leads() const { return engine_->rank() == 0; }
-  // Whether this rank sends or gets it.
+  // Whether this rank sends or receives the piece.
   bool IsMine(const Piece& piece) const { return leads() || piece.rank == engine_->rank(); }
   absl::Status Round(absl::Span<const Piece> round, LocalTensors* tensors);
 
   Engine* engine_;
-  // What rank 0 gets in each round, equal on all ranks; at most one piece of a rank.
+  // The pieces that rank 0 receives in each round, equal on all ranks; at most one per rank.
   std::vector<std::vector<Piece>> rounds_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Buffer> staging_;

@@ -21,8 +21,8 @@ namespace {
 
 std::byte ByteOf(int64_t rank, size_t i) { return static_cast<std::byte>(rank * 31 + i * 7 + 1); }
 
-// Gathers a tensor whose shards are filled by rank among `world` ranks; what rank 0 has then is
-// right, and no rank has taken more than a piece of staging memory.
+// Gathers a tensor whose shards are filled by rank among `world` ranks. Expects that rank 0 has the
+// right values, and that no rank took more than a piece of staging memory.
 void ExpectGathered(const Sharding& sharding, int64_t world, int64_t piece_bytes) {
   const auto engines = LocalWorld::Create({.num_ranks = world, .num_workers = 2}).value();
   std::vector<absl::Status> results(world);

@@ -30,8 +30,8 @@ constexpr std::array<std::pair<std::string_view, bool (*)(char)>, 9> kClasses = 
      {"punct", IsPunct},
      {"xdigit", IsHex}}};
 
-// Whether c is in the set whose '[' is at glob[at]; *end: behind its ']', or `at` where there is
-// none, so that the bracket stands for itself.
+// Whether c is in the set whose '[' is at glob[at]. *end is the index after its ']', or `at` if
+// there is none: the bracket then stands for itself.
 bool IsInSet(std::string_view glob, size_t at, char c, size_t* end) {
   *end = at;
   size_t i = at + 1;
@@ -70,7 +70,8 @@ bool IsInSet(std::string_view glob, size_t at, char c, size_t* end) {
   return found != negated;
 }
 
-// Whether c matches the one-byte part of the pattern at glob[at], which ends before *end.
+// Whether c matches the one-byte part of the pattern at glob[at]. *end is the index after that
+// part.
 bool MatchesOne(std::string_view glob, size_t at, char c, size_t* end) {
   *end = at + 1;
   switch (glob[at]) {
@@ -93,13 +94,13 @@ bool MatchesOne(std::string_view glob, size_t at, char c, size_t* end) {
 
 }  // namespace
 
-// Where what follows the last `*` does not match, the `*` takes one byte more; those before it need
-// not: whatever they could take, it can.
+// If the pattern after the last `*` does not match, that `*` takes one byte more. Earlier ones need
+// not: the last can take any bytes that they could.
 bool GlobMatches(std::string_view glob, std::string_view name, int64_t* steps) {
   size_t g = 0;
   size_t n = 0;
   size_t star = std::string_view::npos;
-  size_t taken = 0;  // up to here, by the star
+  size_t taken = 0;  // the end of the bytes that the star has taken
   int64_t count = 0;
   bool matches = true;
   while (n < name.size() && matches) {

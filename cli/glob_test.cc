@@ -11,7 +11,7 @@ namespace meshift::cli {
 namespace {
 
 TEST(Glob, MatchesAsFnmatchDoes) {
-  // Random patterns over few letters meet all cases; seeds are fixed.
+  // Random patterns over few letters reach all cases; seeds are fixed.
   std::mt19937 random(1);
   const std::string letters = "ab*?[]!-\\:";
   const std::string names = "ab[]-!";
@@ -26,7 +26,7 @@ TEST(Glob, MatchesAsFnmatchDoes) {
   for (int i = 0; i < 200000; ++i) {
     const std::string glob = pick(letters, 8);
     const std::string name = pick(names, 6);
-    // Where brackets stand in brackets, or `:` in them, fnmatch has forms of its own.
+    // fnmatch has rules of its own for brackets in brackets, and for `:` in them.
     if (glob.find('[') != glob.rfind('[') || glob.find(':') != std::string::npos) continue;
     const bool expected = fnmatch(glob.c_str(), name.c_str(), 0) == 0;
     matched += expected ? 1 : 0;
@@ -49,7 +49,7 @@ TEST(Glob, ANulIsAByte) {
   EXPECT_FALSE(GlobMatches("a", "a\0b"s));
 }
 
-// fnmatch takes 2^n steps here.
+// fnmatch takes 2^n steps for this pattern.
 TEST(Glob, ManyStarsTakeNoLonger) {
   std::string glob;
   for (int i = 0; i < 50; ++i) glob += "a*";

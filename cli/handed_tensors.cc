@@ -43,7 +43,7 @@ HandedTensors::HandedTensors(const Plan& plan, const LocalTensors& sources, Loca
     if (buffers_ == Buffers::kOne) {
       const std::optional<int64_t> target =
           plan.to().mesh().PositionOf(plan.from().mesh().RankAt(copy.source));
-      if (!target) continue;  // nothing is written to it
+      if (!target) continue;  // the rank has no target, so its source stays as it is
       copy.target = *target;
       bytes = std::max(bytes, targets_.SizeAt(copy.target));
     }

@@ -1,13 +1,13 @@
-// What a run is handed of sources and targets: as the plan's buffers say, beside the tensors that
-// are judged, which outlive it.
+// The buffers that `meshift run` passes to a run, as the plan's buffer mode wants them. The judged
+// tensors must survive the run, so copies replace them where the run may overwrite its source.
 //
 //   HandedTensors handed(plan, sources, targets);
 //   handed.Fill();
 //   ... runner->Run(plan, handed.sources(), handed.targets(), handed.consumes()) ...
-//   handed.Take();                       // the targets have what the run has left
+//   handed.Take();                       // copies the results to the targets
 //
-// Of two buffers these are the tensors themselves. A source that is consumed is a copy, and so is
-// one buffer that is source and target.
+// For kTwo the buffers are the tensors themselves. A consumed source is a copy, and so is the
+// single buffer of kOne.
 #ifndef MESHIFT_CLI_HANDED_TENSORS_H_
 #define MESHIFT_CLI_HANDED_TENSORS_H_
 
@@ -22,23 +22,23 @@
 
 namespace meshift::cli {
 
-// Bytes of a rank that is handed tensors of so many.
+// The bytes of the buffers on a rank whose tensors have these sizes.
 int64_t HandedBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
-// Bytes that are kept beside them, so that all can be judged.
+// The bytes of the tensors that are kept beside those buffers.
 int64_t KeptBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
 
 class HandedTensors {
  public:
-  // The plan's, on all its ranks; all must outlive this.
+  // On all ranks of the plan. All arguments must outlive this.
   HandedTensors(const Plan& plan, const LocalTensors& sources, LocalTensors* targets);
 
-  // Before a run: what is copied is what the tensors hold; where both share a buffer and the target
-  // is longer, the source's content is followed by the target's.
+  // Call before a run. Copies the tensors to the buffers; in a shared buffer with a longer target,
+  // the source's bytes come first and are followed by the target's.
   void Fill();
-  // After it.
+  // Call after a run. Copies results from the buffers to the targets.
   void Take();
 
-  // By position in the mesh of the source, of the target; null where a rank has no elements.
+  // By position in the source's and the target's mesh; null for a rank without elements.
   absl::Span<void* const> sources() const { return source_data_; }
   absl::Span<void* const> targets() const { return target_data_; }
   bool consumes() const { return buffers_ == Buffers::kConsumed; }
@@ -47,7 +47,7 @@ class HandedTensors {
   static constexpr int64_t kNone = -1;
   struct Copy {
     int64_t source = 0;      // position
-    int64_t target = kNone;  // likewise, where the buffer is that as well
+    int64_t target = kNone;  // position, if the buffer is also the target
     std::unique_ptr<std::byte[]> memory = nullptr;
   };
 

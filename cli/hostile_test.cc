@@ -1,6 +1,6 @@
-// Files and lines that a stranger might give: each is refused or answered within 10 s of processor
-// time and 2 GiB, in a process of its own, by printable output with short messages; the rest of a
-// batch is answered. The figures are printed (--test_output=all).
+// Files and lines that a stranger might give. Each is refused or answered within 10 s of processor
+// time and 2 GiB, in a separate process, with printable output and short messages; the other lines
+// of a batch are still answered. The figures are printed (--test_output=all).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -33,11 +33,11 @@ using std::string_literals::operator""s;
 
 constexpr double kMaxSeconds = 10;
 constexpr int64_t kMaxBytes = int64_t{2} << 30;
-// A guard against what hangs: on a busy machine a process waits for its turn.
+// A limit on wall time, for a process that hangs; large, since on a busy machine it may wait.
 constexpr int kGuardSeconds = 200;
 
 struct Answer {
-  int code = -1;  // of the exit; -1: it did not exit by itself
+  int code = -1;  // the exit code; -1: it did not exit by itself
   double seconds = 0;
   int64_t max_rss_kib = 0;
   std::string out;
@@ -49,7 +49,7 @@ std::string ReadWhole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// `meshift ARGS` as a process that may have kMaxBytes of addresses; stdin is empty.
+// Runs `meshift ARGS` as a process with at most kMaxBytes of address space and an empty stdin.
 Answer RunProcess(const std::vector<std::string>& args) {
   const std::string out = WriteFile("out.txt", "");
   const std::string err = WriteFile("err.txt", "");
@@ -57,7 +57,7 @@ Answer RunProcess(const std::vector<std::string>& args) {
   if (child == 0) {
     const rlimit memory = {static_cast<rlim_t>(kMaxBytes), static_cast<rlim_t>(kMaxBytes)};
     setrlimit(RLIMIT_AS, &memory);
-    // What is beyond its seconds by so much is ended.
+    // The kernel ends a process that exceeds its limit by this.
     const rlimit time = {static_cast<rlim_t>(2 * kMaxSeconds),
                          static_cast<rlim_t>(3 * kMaxSeconds)};
     setrlimit(RLIMIT_CPU, &time);
@@ -143,13 +143,13 @@ std::string PlanWith(const std::string& what, const std::string& with) {
   EXPECT_NE(at, std::string::npos) << what;
   return plan.replace(at, what.size(), with);
 }
-// On one line.
+// Puts `json` on one line.
 std::string OneLine(std::string json) {
   for (char& c : json) c = c == '\n' ? ' ' : c;
   return json;
 }
 
-// A JSON array of so many steps that gather and slice in turn.
+// A plan with `times` pairs of a gather and a slice.
 std::string PlanOfSteps(const std::string& mesh, int64_t times) {
   std::string plan = OneLine(Meshift({"plan", "--mesh", mesh, "--tensor", "f32[4194304]", "--from",
                                       "S(0)", "--to", "R", "--format", "json"})
@@ -169,11 +169,11 @@ struct Row {
   Kind kind;
   std::function<std::string()> content;
   std::set<int> codes;
-  // In what is printed; empty: anything.
+  // A text that the output must contain; empty: any output.
   const char* says = "";
 };
 
-// Makes what stands at a path by itself, and returns "".
+// Makes a special file at a path, and returns "".
 std::function<std::string()> Special(int (*make)(const char* path)) {
   return [make] {
     static int count = 0;
@@ -404,7 +404,7 @@ std::vector<Row> Rows() {
       },
       "at most 10000");
   line(
-      "a key twice", [] { return R"({"id":1,"id":2})"s; }, "stands twice");
+      "a key twice", [] { return R"({"id":1,"id":2})"s; }, "appears twice");
   line(
       "a line of 17 MiB", [] { return std::string(size_t{17} << 20, ' '); }, "the most that are");
   line(
@@ -437,7 +437,7 @@ std::vector<Row> Rows() {
   row(
       "a plan of 33 MiB", Kind::kCheck, [] { return std::string(size_t{33} << 20, '{'); }, {3},
       "the most that are read");
-  // Things that are no files.
+  // Paths that are not regular files.
   row("a FIFO", Kind::kCheck, Special([](const char* path) { return mkfifo(path, 0600); }), {3},
       "it is a FIFO");
   row("a FIFO for a topology", Kind::kTopology,
@@ -534,7 +534,7 @@ std::vector<std::string> ArgsOf(const Row& row, const std::string& path) {
   return {};
 }
 
-// Where a row's content is, or what it made.
+// Writes the row's content to a file, or makes its special file. Returns the path.
 std::string PathOf(const Row& row) {
   const std::string content = row.content();
   if (row.kind == Kind::kLoad) {
@@ -573,7 +573,7 @@ TEST(Hostile, EachIsRefusedOrAnsweredInBounds) {
     EXPECT_LE(answer.seconds, kMaxSeconds);
     const std::string all = answer.out + answer.err;
     EXPECT_NE(all.find(row.says), std::string::npos) << all.substr(0, 2000);
-    // Nothing is printed that is not seen, but lines' ends.
+    // The output has only visible characters and line ends.
     const std::vector<std::string> lines = absl::StrSplit(all, '\n');
     for (const std::string& line : lines) EXPECT_EQ(Printable(line), line);
     for (const std::string& line : std::vector<std::string>(absl::StrSplit(answer.err, '\n'))) {
@@ -587,7 +587,7 @@ TEST(Hostile, EachIsRefusedOrAnsweredInBounds) {
       ASSERT_EQ(answers.size(), 3) << answer.out.substr(0, 2000) << answer.err;
       EXPECT_NE(answers[1].find("\"ok\":true"), std::string::npos) << answers[1];
     } else if (row.kind == Kind::kCheck) {
-      // One verdict, of a line.
+      // One line with a verdict.
       EXPECT_LE(answers.size(), 2) << answer.out.substr(0, 2000);
       EXPECT_LE(answers[0].size(), kMaxMessage) << answers[0].substr(0, 2000);
     } else if (row.kind == Kind::kRunPlan) {

@@ -23,7 +23,7 @@ constexpr size_t kBufferBytes = size_t{1} << 16;
 
 absl::Status Unreadable(const char* why) { return InvalidArgument("cannot be read: {}", why); }
 
-// The bytes behind a descriptor, which it owns.
+// Reads from a file descriptor, which it owns.
 class FdBuffer final : public std::streambuf {
  public:
   explicit FdBuffer(int fd) : fd_(fd), bytes_(kBufferBytes) {}
@@ -38,7 +38,7 @@ class FdBuffer final : public std::streambuf {
     setg(bytes_.data(), bytes_.data(), bytes_.data() + size);
     return traits_type::to_int_type(bytes_[0]);
   }
-  // Long runs go where they are wanted.
+  // Long reads go directly to the caller's memory.
   std::streamsize xsgetn(char* data, std::streamsize size) override {
     std::streamsize have = std::min<std::streamsize>(egptr() - gptr(), size);
     if (have > 0) {
@@ -52,7 +52,7 @@ class FdBuffer final : public std::streambuf {
     }
     return have;
   }
-  // The stream makes badbit of the exception.
+  // The stream turns the exception into badbit.
   size_t Read(char* data, size_t size) const {
     ssize_t got = 0;
     do {
@@ -74,7 +74,7 @@ class FdStream final : public std::istream {
   FdBuffer buffer_;
 };
 
-// Null: a regular file.
+// Null for a regular file.
 const char* WhyNotRegular(const struct stat& info) {
   switch (info.st_mode & S_IFMT) {
     case S_IFREG:
@@ -95,14 +95,14 @@ const char* WhyNotRegular(const struct stat& info) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<std::istream>> OpenRegularFile(const std::string& path) {
-  // Nothing is opened that opening does something to.
+  // Check before opening, since opening may have effects.
   struct stat info = {};
   if (lstat(path.c_str(), &info) != 0) return Unreadable(std::strerror(errno));
   if (const char* const why = WhyNotRegular(info)) return Unreadable(why);
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return Unreadable(errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
   auto stream = std::make_unique<FdStream>(fd);
-  // What is there now may be another file.
+  // Check again: another file may have taken the name since lstat().
   if (fstat(fd, &info) != 0) return Unreadable(std::strerror(errno));
   if (const char* const why = WhyNotRegular(info)) return Unreadable(why);
   return stream;
@@ -132,9 +132,9 @@ absl::Status ReadLines(std::istream& in, int64_t limit,
     in.getline(some.data(), static_cast<std::streamsize>(some.size()));
     if (in.bad()) break;
     const auto got = static_cast<size_t>(in.gcount());
-    // The buffer is full, and the line goes on.
+    // The buffer is full, and the line continues.
     const bool more = in.fail() && !in.eof() && got + 1 == some.size();
-    if (in.eof() && got == 0 && text.empty() && !too_long) break;  // behind the last line's end
+    if (in.eof() && got == 0 && text.empty() && !too_long) break;  // after the last line's end
     const size_t size = more || in.eof() ? got : got - 1;          // without the end
     too_long = too_long || static_cast<int64_t>(text.size() + size) > limit;
     if (too_long) {

@@ -18,7 +18,7 @@ namespace {
 
 std::string ErrorOf(const std::string& path) { return Message(OpenRegularFile(path).status()); }
 
-// Lines, "<skipped>" for those that are.
+// The lines read, with "<skipped>" for skipped ones.
 std::vector<std::string> LinesOf(std::istream& in, int64_t limit) {
   std::vector<std::string> lines;
   EXPECT_TRUE(ReadLines(
@@ -67,7 +67,7 @@ TEST(InputFile, LinesComeWithoutTheirEnds) {
   EXPECT_EQ(of(std::string("a\0b\n", 4)), Lines({std::string("a\0b", 3)}));
 }
 
-// Around what is read at a time.
+// Lengths around the size of one read.
 TEST(InputFile, LongLinesComeWhole) {
   for (const int size : {65533, 65534, 65535, 65536, 65537, 131069, 131070, 131072, 200000}) {
     for (const char* const end : {"", "\n", "\nx"}) {

@@ -42,7 +42,7 @@ int ExitCodeOf(const absl::Status& status) {
 }
 
 int Fail(Io& io, const absl::Status& status) {
-  // In one piece: where processes share stderr, their messages do not get into each other.
+  // In one write, so that messages of processes that share stderr do not mix.
   io.err << ShownMessage(fmt::format("meshift: {}", Message(status))) + "\n";
   return ExitCodeOf(status);
 }

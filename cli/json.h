@@ -1,4 +1,4 @@
-// Reading other people's JSON without a surprise: no exception, no deep recursion, one message.
+// Reads untrusted JSON: throws no exception, recurses to a limited depth, returns one message.
 // Include in .cc files only: the JSON header is slow to compile.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const Json json, ParseJson(line));
@@ -18,22 +18,22 @@ namespace meshift::cli {
 
 using Json = nlohmann::ordered_json;
 
-// INVALID_ARGUMENT where `text` is not one JSON value, is nested deeper than 100, or has a key
-// twice.
+// INVALID_ARGUMENT if `text` is not one JSON value, is nested deeper than 100, or repeats a key of
+// an object.
 absl::StatusOr<Json> ParseJson(std::string_view text);
 
-// One line; bytes that are not UTF-8 are replaced.
+// The value on one line. Bytes that are not UTF-8 are replaced.
 std::string JsonText(const Json& json);
-// The same, cut short: for messages.
+// The same, cut short for messages.
 std::string JsonQuote(const Json& json);
 
-// The value as an int64; INVALID_ARGUMENT "<what> is 1.5; it must be an integer".
+// The value as an int64; INVALID_ARGUMENT "<what> is 1.5; it must be an integer below 2^63".
 absl::StatusOr<int64_t> JsonInt(const Json& json, std::string_view what);
 absl::StatusOr<std::string> JsonString(const Json& json, std::string_view what);
-// INVALID_ARGUMENT "name has 300 bytes; at most 200 are read" where text that is shown later,
-// whole, is longer than kMaxShown (cli/text.h).
+// For text that is shown whole later: INVALID_ARGUMENT "name has 300 bytes; at most 200 are read"
+// if it is longer than kMaxShown (cli/text.h).
 absl::Status CheckShown(std::string_view text, std::string_view what);
-// The member `key` of an object; INVALID_ARGUMENT "key 'mesh' is missing" where it is not there.
+// The member `key` of an object; INVALID_ARGUMENT "key 'mesh' is missing" if there is none.
 absl::StatusOr<const Json*> JsonMember(const Json& object, std::string_view key);
 
 }  // namespace meshift::cli

@@ -1,6 +1,7 @@
 #!/bin/bash
-# One of four ranks of `meshift run` is killed: all others end with an error that names it or the step, within the time-out plus one second, also
-# where MPI does not come back to them. Runs under mpi_test.sh.
+# One of four ranks of `meshift run` is killed. All others end with an error that names the rank or
+# the step, within the time-out plus one second, even inside MPI calls that do not return. Runs
+# under mpi_test.sh.
 #
 #   killed_rank_test.sh MPIRUN MESHIFT LIBFAULT_SO
 set -u
@@ -8,12 +9,12 @@ mpirun=$1 meshift=$2 library=$PWD/$3
 limit_ms=21000
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# What fails, and what all survivors say: a fault as testing/internal/mpi/fault_library.cc has it, a pattern, the command line.
+# round FAULT PATTERN ARGUMENTS: a fault of testing/internal/mpi/fault_library.cc, the message of
+# all survivors, the command line.
 round() {
   local fault=$1 pattern=$2 name=$scratch/${1//:/_} begin end
   shift 2
-  # What takes much longer hangs. mpirun itself fails, since a rank was killed. Two that begin at once do not get on in one TMPDIR: each makes
-  # a folder there if there is none, and fails if there is one by then.
+  # A time-out of 100 s for hangs. mpirun itself fails, since a rank was killed. Each run gets its own TMPDIR, since two that start at once race to make the same folder in it.
   TMPDIR=$(mktemp -d "$TMPDIR/XXX") timeout 100 "$mpirun" --enable-recovery --output-filename "$name.ranks" -n 4 -x "LD_PRELOAD=$library" -x "MESHIFT_FAULT=$fault" -x "MESHIFT_FAULT_FILE=$name.killed" \
     "$meshift" "$@" --timeout 20 > "$name.out" 2>&1
   end=$(date +%s%3N)

@@ -1,5 +1,6 @@
 #!/bin/bash
-# A command that runs out of memory, or of threads, ends with one line on stderr and exit code 1, whatever it was doing.
+# A command that runs out of memory or of threads ends with one line on stderr and exit code 1,
+# wherever that happens.
 #
 #   little_memory_test.sh MESHIFT
 set -u
@@ -7,10 +8,10 @@ meshift=$1
 failed=0
 ended=0
 lines_ended=0
-# A line of some MB whose values take some hundred, and one that takes nothing.
+# A line of some MB whose values take some hundred MB, and a short line.
 lines=$TEST_TMPDIR/lines
 { printf '{"id":1,"x":[{}'; printf ',{}%.0s' {1..2000000}; printf ']}\n{"id":2,"mesh":{"dims":[["a",2]],"ranks":null},"tensor":"f32[8]","from":"S(0)","to":"R"}\n'; } > "$lines"
-# What a command has of address space, in KiB: from what little does for help to what is too little for the last of these.
+# Limits on address space in KiB, from just enough for help to too little for the last of these.
 for limit in 20000 40000 60000 100000 200000 400000; do
   (ulimit -v "$limit" && "$meshift" --help > /dev/null 2>&1) || continue
   while read -r command; do
@@ -33,7 +34,7 @@ run --conformance --cases 20
 shards --mesh a=300000 --tensor f32[8] --placements R
 END
 done
-# A line that memory does not do for is answered with that, and the next one with its plan.
+# A line that is too large for memory is answered with an error, and the next one with its plan.
 for ((limit = 60000; limit <= 240000; limit += 20000)); do
   mapfile -t answers < <(ulimit -v "$limit"; "$meshift" plan --batch "$lines" 2> "$TEST_TMPDIR/err")
   if ((${#answers[@]} == 0)) && [[ $(< "$TEST_TMPDIR/err") == 'meshift: '* ]]; then continue; fi
@@ -41,8 +42,8 @@ for ((limit = 60000; limit <= 240000; limit += 20000)); do
     echo "ulimit -v $limit; a batch: '${answers[*]:0:400}', stderr '$(head -c 200 "$TEST_TMPDIR/err")'"
     failed=1
   fi
-  [[ ${answers[0]} != *'memory could not be had'* ]] || ((++lines_ended))
+  [[ ${answers[0]} != *'out of memory'* ]] || ((++lines_ended))
 done
 echo "$ended commands and $lines_ended lines ran out of something"
-# Else nothing was tested.
+# Otherwise nothing was tested.
 ((failed == 0 && ended > 0 && lines_ended > 0))

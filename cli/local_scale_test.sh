@@ -1,18 +1,19 @@
 #!/bin/bash
-# `meshift run` on the local engine takes time and memory in proportion to ranks: eight times as many take not 64 times as long. Measures the time
-# of the processor, which does not depend on what else runs here.
+# `meshift run` on the local engine takes time and memory in proportion to ranks: eight times as
+# many must not take 64 times as long. Measures processor time, which does not depend on other
+# processes.
 #
 #   local_scale_test.sh MESHIFT
 set -u
 meshift=$1
-# Prints the milliseconds of the processor and the MiB that a command takes.
+# Prints the processor time in ms and the memory in MiB that a command takes.
 measure='
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
 usage = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(int(1000 * (usage.ru_utime + usage.ru_stime)), usage.ru_maxrss // 1024)'
 failed=0
-# expect MESH_OF_N FROM TO: with N = 5,000 and 40,000.
+# expect MESH_OF_N FROM TO: compares N = 5,000 with N = 40,000.
 expect() {
   local few_ms few_mib many_ms many_mib
   read -r few_ms few_mib < <(/usr/bin/python3 -c "$measure" "$meshift" run --mesh "${1//N/5000}" --tensor 'f32[8]' --from "$2" --to "$3")

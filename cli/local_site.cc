@@ -1,4 +1,4 @@
-// All ranks in this process, on the local engine.
+// The Site (cli/site.h) of the local engine: all ranks are in this process.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,12 +38,11 @@
 namespace meshift::cli {
 namespace {
 
-// A world has all ranks up to the mesh's largest, and each costs memory, used or not.
+// The world has a rank for every number up to the mesh's largest. Each costs memory, used or not.
 constexpr int64_t kMaxWorld = int64_t{1} << 20;
-constexpr int64_t kBytesPerRank = 8192;  // of the engine and a redistributor, roughly
+constexpr int64_t kBytesPerRank = 8192;  // roughly, of the engine and a redistributor
 
-// The bytes that may still be allocated; a number that never stands in the way where the system
-// does not say.
+// The bytes that may still be allocated; INT64_MAX if the system does not say.
 int64_t AvailableBytes() {
   std::ifstream file("/proc/meminfo");
   std::string key;
@@ -54,7 +53,7 @@ int64_t AvailableBytes() {
   return INT64_MAX;
 }
 
-// What each rank sends in a step, by the plan; by position in `mesh`.
+// The bytes that each rank sends in a step, by the plan; by position in `mesh`.
 absl::StatusOr<std::vector<int64_t>> PlannedBytes(const Plan& plan, int i, const DeviceMesh& mesh) {
   const Step& step = plan.steps()[i];
   const Sharding& before = i == 0 ? plan.from() : plan.steps()[i - 1].after;
@@ -65,7 +64,7 @@ absl::StatusOr<std::vector<int64_t>> PlannedBytes(const Plan& plan, int i, const
     }
     return planned;
   }
-  // The messages of all ranks are listed together.
+  // A crossing lists the messages of all ranks together.
   const Crossing crossing = Crossing::Of(before, step.after, plan.options().topology);
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     planned.push_back(Bytes(before.dtype(), crossing.SentBy(mesh.RankAt(p))));
@@ -106,7 +105,7 @@ class LocalSiteRunner final : public SiteRunner {
       const int64_t handed_bytes = HandedBytes(
           plan_.options().buffers, bytes_of(sources, plan_.from().mesh().PositionOf(rank)),
           bytes_of(*targets, plan_.to().mesh().PositionOf(rank)));
-      // Of the engine's memory, the workspace is all that a run takes.
+      // The workspace is the only memory that a run takes from the engine.
       result.peak_bytes =
           std::max(result.peak_bytes, handed_bytes + world_->memory(rank).peak_bytes);
     }
@@ -137,11 +136,11 @@ class LocalSite final : public Site {
   bool leads() const override { return true; }
 
   absl::Status CheckFits(const Plan& plan) const override {
-    // Before ranks are listed: of two meshes, UnionMesh does so.
+    // Check this first: for two meshes UnionMesh lists all ranks.
     const int64_t world = std::max(plan.from().mesh().MaxRank(), plan.to().mesh().MaxRank()) + 1;
     if (world > kMaxWorld) {
       return absl::ResourceExhaustedError(
-          fmt::format("rank {} makes a world of {} ranks; the local engine takes at most {}",
+          fmt::format("rank {} needs a world of {} ranks; the local engine takes at most {}",
                       world - 1, world, kMaxWorld));
     }
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
@@ -173,7 +172,8 @@ class LocalSite final : public Site {
                                                  .reduction_order = order,
                                                  .domain_size = DomainSize(plan),
                                                  .timeout = timeout_}));
-    // One thread makes the calls of all ranks and waits for each: a record would tell nothing.
+    // No record of calls: one thread makes the calls of all ranks, so a record would not tell them
+    // apart.
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
       MESHIFT_RETURN_IF_ERROR(world->engine(mesh.RankAt(p))->SetRecord({.calls = 0}));
     }

@@ -35,13 +35,13 @@ Shape LocalShape(const Sharding& sharding, int64_t position) {
   return sharding.BoxAt(sharding.mesh().CoordinateAt(position)).size;
 }
 
-// Reads up to data.size() bytes; fewer only where the file ends.
+// Reads up to data.size() bytes; fewer only at the end of the file.
 size_t ReadSome(std::istream& file, absl::Span<char> data) {
   file.read(data.data(), static_cast<std::streamsize>(data.size()));
   return static_cast<size_t>(file.gcount());
 }
 
-// INVALID_ARGUMENT, or BadFile where the file does not open.
+// INVALID_ARGUMENT, or BadFile if the file cannot be opened.
 absl::Status ReadNpy(const std::string& path, DType dtype, absl::Span<const int64_t> shape,
                      absl::Span<std::byte> data) {
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<std::istream> opened, OpenFile(path));

@@ -1,4 +1,4 @@
-// The local tensors of all ranks of a mesh, in memory, and as .npy files of a folder.
+// The local tensors of all ranks of a mesh, in memory and as .npy files in a folder.
 //
 //   LocalTensors sources(plan.from());                     // not filled
 //   MESHIFT_RETURN_IF_ERROR(LoadTensors("in", "source", plan.from(), &sources));
@@ -6,8 +6,8 @@
 //   MESHIFT_RETURN_IF_ERROR(SaveTensors("out", "target", plan.to(), targets, &files));
 //   MESHIFT_RETURN_IF_ERROR(files.Commit());               // all of them, or none
 //
-// Tensors are found by their rank's position in the mesh, files by the rank: rank 7 of the source
-// is "source.rank00007.npy". A rank whose part is empty has a file too, with a 0 in its shape.
+// Tensors are indexed by the rank's position in the mesh, files by the rank: rank 7 of the source
+// is "source.rank00007.npy". A rank with an empty part has a file too, with a 0 in its shape.
 #ifndef MESHIFT_CLI_LOCAL_TENSORS_H_
 #define MESHIFT_CLI_LOCAL_TENSORS_H_
 
@@ -28,14 +28,15 @@ namespace meshift::cli {
 
 class LocalTensors {
  public:
-  // Owns memory for every rank of the sharding's mesh; what it holds is unspecified.
+  // Owns uninitialized memory for every rank of the sharding's mesh.
   explicit LocalTensors(const Sharding& sharding);
-  // For the ranks that `holds` names; the others' are empty.
+  // Only for ranks for which `holds` returns true; the others' tensors are empty.
   LocalTensors(const Sharding& sharding, const std::function<bool(int64_t rank)>& holds);
 
-  // Fills all with bytes that are no right value in no dtype, so that what is not written is seen.
+  // Fills all memory with a byte pattern that is not a right value in any dtype, so that elements
+  // that a run does not write are detected.
   void Poison();
-  // By position; null where a rank has no elements.
+  // By position; null for a rank without elements.
   absl::Span<void* const> data() const { return data_; }
   absl::Span<std::byte> at(int64_t position) const {
     return absl::MakeSpan(memory_[position].get(), held_[position] ? sizes_[position] : 0);
@@ -51,20 +52,20 @@ class LocalTensors {
   std::vector<void*> data_;
 };
 
-// "source.rank00007.npy"; more digits where the rank has more.
+// "source.rank00007.npy"; more digits for larger ranks.
 std::string TensorFileName(std::string_view stem, int64_t rank);
 
-// Reads one file per rank that is held; a relative folder is the caller's (ResolvePath).
-// BadFile names the file that is missing, no .npy, cut short or too long, or that holds other
-// elements than the rank's part of the tensor.
+// Reads one file per rank that is held; a relative folder is resolved by ResolvePath. BadFile names
+// a file that is missing, is not a .npy file, is cut short or too long, or has another shape or
+// dtype than the rank's part of the tensor.
 absl::Status LoadTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
                          LocalTensors* tensors);
 
-// Makes the folder where it is missing; its parent must be there. FAILED_PRECONDITION where that
-// cannot be.
+// Makes the folder if it is missing; its parent must exist. FAILED_PRECONDITION if it cannot be
+// made.
 absl::Status MakeFolder(const std::string& folder);
-// Adds what LoadTensors reads to `files`, of the ranks that are held. FAILED_PRECONDITION names the
-// file that cannot be written.
+// Adds one file per rank that is held to `files`, in the form that LoadTensors reads.
+// FAILED_PRECONDITION names a file that cannot be written.
 absl::Status SaveTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
                          const LocalTensors& tensors, FileSet* files);
 

@@ -16,8 +16,8 @@
 
 namespace {
 
-// Where memory or a thread cannot be had, the standard library throws, in whichever thread that is.
-// Nothing catches it: the command ends with a message, as where an engine fails.
+// The handler for exceptions that nothing catches. The standard library throws, in any thread,
+// where it gets no memory or no thread: the command then ends with a message and exit code 1.
 [[noreturn]] void EndWithMessage() {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
@@ -26,7 +26,7 @@ namespace {
     meshift::cli::TellLastWords(meshift::cli::kNoMemory);
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (const std::system_error& error) {
-    std::fprintf(stderr, "meshift: the system refuses: %s\n", error.what());
+    std::fprintf(stderr, "meshift: the system refuses a thread or a lock: %s\n", error.what());
     meshift::cli::TellLastWords("the system refuses a thread or a lock");
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (...) {
@@ -34,13 +34,14 @@ namespace {
   std::abort();
 }
 
-// A standard stream that is closed would be the next file that is opened, which others then write
-// to. In its place stands one that cannot be used, so that the command says so.
+// Opens /dev/null in place of each closed standard stream. Otherwise the next file that is opened
+// would get its number, and messages would go into that file. The mode is the wrong one on purpose:
+// using the stream fails, and the command says so.
 void OpenClosedStreams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) != -1) continue;
     const int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
-    // The lowest number that is free: this one.
+    // open() takes the lowest free number, which is this one.
     if (open("/dev/null", mode) != fd) std::_Exit(meshift::cli::kExitCheckFailed);
   }
 }

@@ -1,6 +1,7 @@
 #!/bin/bash
-# `meshift run` where ranks have more bytes together than would pass through the control channel at once: rank 0 judges all of them, and takes
-# memory for what it judges, once as sources and once as targets, and 150 MiB. Runs under mpi_test.sh.
+# `meshift run` whose ranks together have more bytes than the control channel could pass at once.
+# Rank 0 checks all of them; it may take memory for all tensors, once as sources and once as
+# targets, and 150 MiB. Runs under mpi_test.sh.
 #
 #   many_ranks_test.sh MPIRUN MESHIFT RANKS MESH_RANKS ELEMENTS
 #   testing/internal/mpi/mpi_test.sh cli/many_ranks_test.sh mpirun bazel-bin/cli/meshift 40 40 2097152      # 8 MiB on each of 40 ranks; 30 s on two cores
@@ -15,7 +16,8 @@ sys.exit(code)'
 begin=$(date +%s%3N)
 output=$(timeout 150 "$mpirun" -n 1 /usr/bin/python3 -c "$with_peak" "${run[@]}" : -n $((ranks - 1)) "${run[@]}" 2>&1)
 code=$?
-# With many ranks, Open MPI 4.1's mpirun at times does not end after all of them have: what they said counts then.
+# With many ranks, Open MPI 4.1's mpirun sometimes does not end after all ranks have: only their
+# output counts then.
 ((code != 124)) || { echo 'mpirun has not ended'; code=0; }
 peak=$(sed -n 's/^peak \([0-9]*\) MiB$/\1/p' <<< "$output")
 limit=$((2 * mesh * elements * 4 / 1048576 + 150))

@@ -19,10 +19,10 @@
 namespace meshift::cli {
 namespace {
 
-// Of what one of two ranks has that differ, in a message.
+// The most bytes of each rank's text in a message about a difference.
 constexpr size_t kMaxText = 150;
 
-constexpr char kEnd = '\n';  // of a part that was asked for; in none of them
+constexpr char kEnd = '\n';  // ends an argument; arguments do not contain it
 
 std::string Joined(std::string_view verb, const AskedFor& asked) {
   std::string text = std::string(verb) + kEnd;
@@ -43,7 +43,7 @@ std::vector<std::string> Parts(std::string_view text) {
   return parts;
 }
 
-// The verb of `all`, and what it has beside `others`.
+// The verb of `all`, and its arguments that `others` does not have.
 std::string Beside(const std::vector<std::string>& all, const std::vector<std::string>& others) {
   std::vector<std::string> left;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -54,7 +54,7 @@ std::string Beside(const std::vector<std::string>& all, const std::vector<std::s
   return Clipped(fmt::format("{}", fmt::join(left, " ")), kMaxText);
 }
 
-// The first rank whose text is another than rank 0's; 0: none.
+// The first rank whose text differs from rank 0's; 0 if none does.
 size_t FirstOther(const std::vector<std::string>& all) {
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] != all[0]) return rank;
@@ -62,7 +62,7 @@ size_t FirstOther(const std::vector<std::string>& all) {
   return 0;
 }
 
-// What a rank says: a status code and its text, or that it still works.
+// A rank sends a status code and its text, or this byte while it still works.
 constexpr char kWorks = '~';
 
 std::string Told(const absl::StatusOr<std::string>& result) {
@@ -129,7 +129,7 @@ absl::StatusOr<std::vector<std::string>> RankMeeting::Judge(std::vector<std::str
     if (Works(all[rank])) continue;
     const auto its = static_cast<absl::StatusCode>(all[rank].empty() ? -1 : all[rank][0]);
     if (its < absl::StatusCode::kOk || its > absl::StatusCode::kUnauthenticated) {
-      return Internal("rank {} is at another place", rank);
+      return Internal("rank {} is at another call", rank);
     }
     all[rank].erase(0, 1);
     if (its == absl::StatusCode::kOk) continue;

@@ -23,7 +23,7 @@ struct Result {
   ErrorOf error_of;
 };
 
-// What `call` returns on each of `ranks` ranks, which are threads.
+// The results of `call` on each of `ranks` ranks, which are threads.
 std::vector<Result> OnRanks(int64_t ranks,
                             const std::function<absl::Status(int64_t, RankMeeting&)>& call,
                             std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
@@ -73,7 +73,7 @@ TEST(Meeting, AnErrorThatAllHaveAlikeIsNobodys) {
   }
 }
 
-// Ranks that fail since another has name that one already.
+// Ranks that fail because another has failed name that one already.
 TEST(Meeting, NamesNoSecondRank) {
   const auto results = OnRanks(3, [](int64_t rank, RankMeeting& meeting) {
     const absl::Status own = rank == 2 ? absl::UnavailableError("no device")
@@ -85,7 +85,7 @@ TEST(Meeting, NamesNoSecondRank) {
   }
 }
 
-// The others have gone: what this rank has to say is its own error, not that they have.
+// The others have gone: this rank reports its own error, not theirs.
 TEST(Meeting, KeepsTheOwnErrorWhereTheOthersHaveGone) {
   auto bootstraps = Bootstrap::InProcess(2, std::chrono::seconds(20)).value();
   bootstraps[1].reset();
@@ -95,7 +95,7 @@ TEST(Meeting, KeepsTheOwnErrorWhereTheOthersHaveGone) {
   EXPECT_EQ(meeting.Meet(absl::OkStatus(), "").status().code(), absl::StatusCode::kUnavailable);
 }
 
-// It takes three times the time-out, and nobody counts it as missing.
+// The work takes three times the time-out, and no rank counts as missing.
 TEST(Meeting, ARankThatWorksIsNotMissing) {
   const auto results = OnRanks(
       3,
@@ -167,7 +167,7 @@ TEST(Meeting, LongArgumentsAreClipped) {
   for (const Result& result : results) EXPECT_LT(Message(result.status).size(), 400);
 }
 
-// A line's end in an argument does not make it two.
+// A line end in an argument does not split it.
 TEST(Meeting, ArgumentsAreComparedWhole) {
   const auto results = OnRanks(2, [](int64_t rank, RankMeeting& meeting) {
     AskedFor asked = {"--a", "--b"};

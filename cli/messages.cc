@@ -31,7 +31,8 @@ std::vector<int> RealCuts(const Sharding& sharding, int tensor_dim) {
   return cuts;
 }
 
-// What a permute moves: per tensor dim the cuts behind the longest common beginning, paired.
+// The mesh dims that a permute moves: per tensor dim, those after the common prefix of both cut
+// lists, paired.
 struct MovingCuts {
   std::vector<int> before;
   std::vector<int> after;
@@ -66,7 +67,7 @@ std::vector<int> OnlyIn(const std::vector<int>& a, const std::vector<int>& b,
   return dims;
 }
 
-// The position that the rank at `coordinate` takes its box from.
+// The position from which the rank at `coordinate` takes its box.
 int64_t PermuteSource(const MovingCuts& moving, const Coordinate& coordinate,
                       const DeviceMesh& mesh) {
   Coordinate source = coordinate;
@@ -80,8 +81,7 @@ int64_t PermuteSource(const MovingCuts& moving, const Coordinate& coordinate,
   return mesh.PositionAt(source);
 }
 
-// The message from the rank of `from` to that of `to`, which carries what both boxes have in
-// common.
+// The message from the rank at `from` to rank `target`, with the box that both hold.
 RankMessage MessageOf(const Sharding& before, const Coordinate& from, int64_t target, Box box) {
   const DeviceMesh& mesh = before.mesh();
   RankMessage message{mesh.RankAt(from), target, std::move(box), {}};
@@ -108,7 +108,7 @@ const Sharding& Before(const Plan& plan, int number) {
   return number == 0 ? plan.from() : plan.steps()[number - 1].after;
 }
 
-// Receivers take from members that differ from them only in dims of the group that are cuts.
+// The group's dims that cut the tensor: a receiver's sources differ from it only in these.
 std::vector<int> SourceDims(const Step& step, const Sharding& before) {
   std::vector<int> dims;
   for (const int d : step.mesh_dims) {
@@ -177,7 +177,7 @@ absl::Status CheckMessages(const Plan& plan) {
   }
   if (pairs <= kMaxListedPairs) return absl::OkStatus();
   return InvalidArgument(
-      "the plan has {} pairs of a sender and a receiver; messages are listed of at most {}", pairs,
+      "the plan has {} pairs of a sender and a receiver; at most {} can be listed", pairs,
       kMaxListedPairs);
 }
 

@@ -1,4 +1,5 @@
-// Which rank sends what in a step of a plan, by the rules of docs/plan_format.md alone.
+// Lists the messages of a plan's steps: which rank sends which box to which. Follows
+// docs/plan_format.md and asks no engine.
 //
 //   for (const RankMessage& m : MessagesOf(plan, /*step=*/0)) {
 //     fmt::print("{} -> {}: {}\n", m.source, m.target, m.box.ToString());
@@ -21,22 +22,22 @@ struct RankMessage {
   int64_t source = 0;  // ranks
   int64_t target = 0;
   Box box;  // global indices
-  // Which contribution travels: the sender's coordinate on each mesh dim that is partial, by name.
-  // Empty: whole values.
+  // The contribution that the message carries: the sender's coordinate on each partial mesh dim, by
+  // name. Empty: whole values.
   std::vector<std::pair<std::string, int64_t>> contribution;
 
   // "ddp=3,fsdp=0", or "-"
   std::string ContributionText() const;
 };
 
-// The messages of step `step`, by the position of the target, then of the source; of a crossing to
-// another mesh by the target's rank. None for local steps and for reductions, whose traffic is the
-// engine's own. O(ranks * group size * dims).
+// The messages of step `step`, ordered by the position of the target, then of the source; for a
+// crossing by the target's rank. Empty for local steps and for reductions, whose messages the
+// engine chooses. O(ranks * group size * dims).
 std::vector<RankMessage> MessagesOf(const Plan& plan, int step);
 
-// What is listed within some seconds and a GiB.
+// The most messages that are listed; they take some seconds and a GiB.
 inline constexpr int64_t kMaxListedPairs = int64_t{1} << 20;
-// INVALID_ARGUMENT where the steps together have more pairs of a sender and a receiver.
+// INVALID_ARGUMENT if all steps together have more pairs of a sender and a receiver.
 absl::Status CheckMessages(const Plan& plan);
 
 }  // namespace meshift::cli

@@ -19,7 +19,7 @@
 namespace meshift::cli {
 namespace {
 
-// A plan of the one step `op` over `mesh_dims`.
+// A plan whose only step is `op` over `mesh_dims`.
 Plan OneStep(StepOp op, const std::string& mesh_text, const std::string& tensor,
              const std::string& from_text, const std::string& to_text, DimSet mesh_dims) {
   const DeviceMesh mesh = DeviceMesh::Parse(mesh_text).value();
@@ -29,7 +29,7 @@ Plan OneStep(StepOp op, const std::string& mesh_text, const std::string& tensor,
   return Plan::Seal({.meshes = {mesh}, .from = from, .to = to, .steps = {step}});
 }
 
-// "source->target box contribution", one line per message.
+// One line per message: "source->target box contribution".
 std::string Lines(const Plan& plan) {
   std::string text;
   for (const RankMessage& m : MessagesOf(plan, 0)) {
@@ -50,11 +50,10 @@ TEST(Messages, AllGatherTakesEachShardFromItsHolder) {
 TEST(Messages, TooManyToLookThroughAreRefused) {
   EXPECT_TRUE(
       CheckMessages(OneStep(StepOp::kAllGather, "a=1024", "f32[4]", "S(0)", "R", {0})).ok());
-  EXPECT_EQ(
-      Message(
-          CheckMessages(OneStep(StepOp::kAllGather, "a=100000000", "f32[4]", "S(0)", "R", {0}))),
-      "the plan has 10000000000000000 pairs of a sender and a receiver; messages are listed of at "
-      "most 1048576");
+  EXPECT_EQ(Message(CheckMessages(
+                OneStep(StepOp::kAllGather, "a=100000000", "f32[4]", "S(0)", "R", {0}))),
+            "the plan has 10000000000000000 pairs of a sender and a receiver; at most 1048576 can "
+            "be listed");
   const absl::StatusOr<Plan> crossing =
       MakePlan(Sharding::Parse("f32[2048,2048] on a=2048 as S(0)").value(),
                Sharding::Parse("f32[2048,2048] on b=2048@2048-4095 as S(1)").value(), {});
@@ -99,7 +98,7 @@ TEST(Messages, PartialDimsStayAndNameTheContribution) {
             "1->0 [0:1] dp=1\n");
 }
 
-// Onto another mesh each taker gets all contributions, of its part.
+// In a crossing, each receiver gets all contributions to its part.
 TEST(Messages, CrossingsNameTheContribution) {
   const Sharding from = Sharding::Parse("f32[4] on a=2,b=2 as P,P").value();
   const Sharding to = Sharding::Parse("f32[4] on c=2@0,5 as S(0)").value();
@@ -122,8 +121,8 @@ TEST(Messages, LocalStepsAndReductionsHaveNone) {
   EXPECT_EQ(Lines(OneStep(StepOp::kAllReduce, "a=2", "f32[4]", "P", "R", {0})), "");
 }
 
-// In every exchange of a small world, what a rank held and what it receives make its new box, each
-// element once.
+// For every exchange of a small world, the box that a rank keeps and those that it receives make
+// its new box, each element once.
 TEST(Messages, ExchangesCoverEveryBoxOnce) {
   const std::vector<std::string> lists = {
       "R,R",       "S(0),R",    "R,S(0)",          "S(1),R",    "R,S(1)",         "S(0),S(1)",

@@ -30,7 +30,7 @@ namespace {
 constexpr int64_t kMaxExperts = 1 << 20;
 
 absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
-  if (!json.is_object()) return InvalidArgument("{} is no object", JsonQuote(json));
+  if (!json.is_object()) return InvalidArgument("{} is not an object", JsonQuote(json));
   Parameter parameter;
   MESHIFT_ASSIGN_OR_RETURN(const Json* name, JsonMember(json, "name"));
   MESHIFT_ASSIGN_OR_RETURN(parameter.name, JsonString(*name, "name"));
@@ -86,7 +86,7 @@ bool IsWord(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// `placements` with each `word` (or the first), of two letters, replaced.
+// `placements` with each `word` of two letters (or only the first) replaced.
 std::string ReplaceWord(std::string_view placements, std::string_view word, std::string_view by,
                         bool once = false) {
   std::string result;
@@ -167,7 +167,7 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
   const std::string tp = parameter.tp_dim ? fmt::format("S({})", *parameter.tp_dim) : "R";
   std::string text = ReplaceWord(placements, "TP", tp);
   if (!parameter.tp_dim) return text;
-  // Tensor parallelism cuts first: the terms that TP stands for are those that differ here.
+  // TP cuts first. The terms that TP stands for are those that differ here.
   const auto terms = ParsePlacements(text);
   const auto without = ParsePlacements(ReplaceWord(placements, "TP", "R"));
   if (!terms.ok() || !without.ok()) return text;  // for Sharding::Parse to refuse
@@ -180,7 +180,7 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
     const int dim = placement.tensor_dim();
     return (dim < 0 ? dim + rank : dim) == *parameter.tp_dim;
   };
-  // But behind a ragged cut, which is outermost.
+  // A ragged cut must stay outermost, before TP.
   const auto is_ragged = [&](size_t i) { return (*terms)[i].placement.IsRagged(); };
   std::vector<size_t> order;
   for (const int turn : {0, 1, 2}) {
@@ -211,7 +211,7 @@ absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Par
                                           const DeviceMesh& mesh) {
   if (!HasExpertWord(placements)) return PlacementsFor(placements, parameter);
   if (!parameter.expert) return PlacementsFor(ReplaceWord(placements, "EP", "R"), parameter);
-  // TP is put in last, by its own rule; S(0) stands for it here.
+  // TP is replaced last, by its own rule; S(0) stands for it here.
   const std::string plain = ReplaceWord(placements, "TP", "S(0)");
   const std::string replicated = ReplaceWord(plain, "EP", "R");
   const auto terms = ParsePlacements(replicated);
@@ -237,9 +237,9 @@ absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Par
   std::vector<std::string> words(dims.size());
   for (size_t i = dims.size(); i-- > 0;) {
     const int64_t size = mesh.dim(dims[i]).size;
-    // Each has a size in the text.
+    // The ragged cut's text lists one size per coordinate.
     if (size > kMaxExperts) {
-      return InvalidArgument("EP over mesh dim '{}' of {} ranks is beyond the {} that are written",
+      return InvalidArgument("EP over mesh dim '{}' has {} ranks; at most {} are supported",
                              mesh.dim(dims[i]).name, size, kMaxExperts);
     }
     Placement::Sizes sizes(size, 0);

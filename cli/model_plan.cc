@@ -41,11 +41,11 @@
 namespace meshift::cli {
 namespace {
 
-// What all parameters have in common.
+// The inputs that all parameters share.
 struct Common {
   DeviceMesh mesh;
   DeviceMesh to_mesh;
-  std::vector<Rule> rules;  // one that matches everything where no file was given
+  std::vector<Rule> rules;  // without a file, one rule that matches everything
   PlannerOptions options;
 };
 
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<Rule>> RulesOf(const ProblemFlags& flags, Io& io) {
   return std::vector<Rule>{{"*", from, to}};
 }
 
-// `text`'s words TP and EP replaced for a parameter.
+// `text` with the words TP and EP replaced for a parameter.
 absl::StatusOr<std::string> Placed(const std::string& text, const Parameter& parameter,
                                    const DeviceMesh& mesh, const char* option) {
   absl::StatusOr<std::string> placed = PlacementsFor(text, parameter, mesh);
@@ -68,7 +68,7 @@ absl::StatusOr<std::string> Placed(const std::string& text, const Parameter& par
   return placed;
 }
 
-// Equal parameters that go the same way.
+// Equal parameters with the same rule.
 struct Task {
   int64_t count = 0;
   Parameter first;
@@ -86,11 +86,12 @@ absl::StatusOr<Task> MakeTask(const Parameter& parameter, size_t rule, const std
   return Task{1, parameter, rule, *std::move(from), std::move(to)};
 }
 
-// Work of a byte of placements, which may list sizes; and of a row, which is kept: mostly memory.
+// The work of a byte of placements, which may list sizes, and of a row that is kept: mostly memory.
 constexpr int64_t kSizeWork = 4;
 constexpr int64_t kRowWork = 8192;
 
-// Adds a parameter to the tasks. `seen`: tasks by what one follows from; `known`: by itself.
+// Adds a parameter to the tasks. `seen` maps the inputs of a task to its index, `known` the parsed
+// problem.
 absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
                           const Common& common, WorkBudget& budget,
                           std::map<std::string, size_t>* seen, std::map<std::string, size_t>* known,
@@ -127,7 +128,7 @@ absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
   return absl::OkStatus();
 }
 
-// One order of the target's ranks for all tasks.
+// Finds one order of the target's ranks for all tasks.
 absl::Status Relabel(std::vector<Task>* tasks, WorkBudget& budget) {
   std::vector<RelabelledTensor> tensors;
   for (const Task& task : *tasks) tensors.push_back({task.from, task.to, task.count});
@@ -155,7 +156,7 @@ absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common, Planne
                   std::move(to_shown)};
 }
 
-// What it takes to set up the groups of all plans, each once. The plans are on the same meshes.
+// The time to create the groups of all plans, each once. All plans are on the same meshes.
 absl::StatusOr<int64_t> SetupNs(const std::vector<ModelRow>& rows, const PlannerOptions& options,
                                 WorkBudget& budget) {
   if (rows.empty()) return 0;
@@ -283,7 +284,7 @@ std::string RenderModelPreamble(const ModelPlan& model, const ProblemFlags& flag
 
 namespace {
 
-// Rows whose plans differ only in where an expert is, as one.
+// Rows whose plans differ only in the expert's place, merged into one.
 struct ShownRow {
   int64_t count = 0;
   std::array<std::string, 4> cells;  // tensor, from, to, steps

@@ -1,4 +1,5 @@
-// Planning all parameters of a model.
+// Plans all parameters of a model, each distinct problem once, and renders the result as text or
+// JSON.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(ModelPlan model, PlanModel(flags, io));
 //   io.out << RenderModelPlan(model);
@@ -16,35 +17,35 @@
 
 namespace meshift::cli {
 
-// Parameters that have one shape and one plan.
+// Parameters with the same shape and the same plan.
 struct ModelRow {
   int64_t count = 0;
   std::string first;  // the name of the first of them
   Plan plan;
-  std::string from;  // placements to show: the plan's, or with the word EP, which stands for as
-  std::string to;    // many as there are places for experts
+  std::string from;  // placements to show: the plan's, or with the word EP, which then
+  std::string to;    // stands for the placements of all experts
 };
 
 struct ModelPlan {
   std::string name;
   std::vector<ModelRow> rows;  // in order of their first parameters
-  int64_t setup_ns = 0;        // of the groups of all plans that do not exist, each once; per use
+  int64_t setup_ns = 0;        // to create the groups that do not exist yet, each once; per use
 
   int64_t NumParameters() const;
-  // Over all parameters; peak and workspace are the largest.
+  // Sums over all parameters; peak and workspace are the largest.
   PlanTotals Total() const;
   LowerBound Bound() const;
 };
 
-// Equal problems are planned once. Takes --model, --filter, --mesh, --to-mesh, and --rules or
+// Plans equal problems once. Takes --model, --filter, --mesh, --to-mesh, and either --rules or
 // --from and --to; --tensor is an error.
 absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io);
 
-// Preamble, one row per distinct (shape, plan), totals, promise. Plans that differ only in where an
-// expert is share a row, with the bytes and time of the worst. By rules, or onto another mesh, also
-// what ranks send (cli/model_traffic.h).
+// Preamble, one row per distinct (shape, plan), totals, promise. Plans that differ only in the
+// expert's place share a row, with the bytes and time of the worst. With rules, or onto another
+// mesh, also the bytes that ranks send (cli/model_traffic.h).
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags);
-// The promise line: of all plans, or of the first that does not keep it.
+// The promise line: for all plans, or for the first that does not keep it.
 std::string RenderModelPromise(const ModelPlan& model);
 // {"format": "meshift.model_plan", "version", "model", "rows": [{"count", "first", "plan"}],
 //  "total", "lower_bound"}; where the text has them, "traffic": {"ranks", "bytes_sent", "busiest":

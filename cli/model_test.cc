@@ -38,12 +38,12 @@ TEST(Model, ErrorsNameTheParameterTheValueAndTheRule) {
   EXPECT_EQ(ErrorOf("[1]"), "a model is an object, not [1]");
   EXPECT_EQ(ErrorOf(R"({"dtype": "bf16"})"), "key 'model' is missing");
   EXPECT_EQ(ErrorOf(R"({"model": 3})"), "model is 3; it must be a string");
-  EXPECT_EQ(ErrorOf(R"({"model": "m", "dtype": "bf17", "parameters": []})").substr(0, 18),
-            "\"bf17\" is no dtype");
+  EXPECT_EQ(ErrorOf(R"({"model": "m", "dtype": "bf17", "parameters": []})").substr(0, 20),
+            "unknown dtype 'bf17'");
   EXPECT_EQ(ErrorOf(R"({"model": "m", "dtype": "bf16", "parameters": {}})"),
             "parameters is {}; it must be a list");
   EXPECT_EQ(ErrorOf(WithParameter("")), "model 'm' has no parameters");
-  EXPECT_EQ(ErrorOf(WithParameter("7")), "parameter 0: 7 is no object");
+  EXPECT_EQ(ErrorOf(WithParameter("7")), "parameter 0: 7 is not an object");
   const std::string one = R"({"name": "w", "shape": [4], "tp_dim": null})";
   EXPECT_EQ(ErrorOf(WithParameter(one + "," + one)), "two parameters are named 'w'");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w"})")), "parameter 0: key 'shape' is missing");
@@ -56,8 +56,8 @@ TEST(Model, ErrorsNameTheParameterTheValueAndTheRule) {
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4], "dtype": 8, "tp_dim": null})")),
             "parameter 0: dtype of 'w' is 8; it must be a string");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4], "dtype": "f5", "tp_dim": null})"))
-                .substr(0, 35),
-            "parameter 0: 'w': \"f5\" is no dtype ");
+                .substr(0, 36),
+            "parameter 0: 'w': unknown dtype 'f5'");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4]})")),
             "parameter 0: key 'tp_dim' is missing");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4], "tp_dim": 1})")),
@@ -109,14 +109,14 @@ TEST(PlacementsFor, ExpertParallelismHandsExpertsOut) {
   const DeviceMesh mesh = DeviceMesh::Parse("ep=4,fsdp=2").value();
   Parameter w{"e.w", {DType::kBF16, {8, 6}}, 0, 5, 8};
   EXPECT_EQ(*PlacementsFor("EP,S(0)", w, mesh), "S(0){0,0,8,0},S(0)");
-  // Both dims: place 5 of 8 is (2, 1).
+  // Both tensor dims are cut: expert 5 of 8 is at coordinate (2, 1).
   EXPECT_EQ(*PlacementsFor("EP,EP", w, mesh), "S(0){0,0,8,0},S(1){0,6}");
-  // Ten experts to four places: three each, the last has one.
+  // Ten experts on four coordinates: three each, the last has one.
   w.num_experts = 10;
   EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "S(0){0,8,0,0},R");
   w.expert = 9;
   EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "S(0){0,0,0,8},R");
-  // Tensor parallelism cuts what is there, before FSDP.
+  // Tensor parallelism cuts the expert, before FSDP.
   EXPECT_EQ(*PlacementsFor("EP,TP", w, mesh), "S(0){0,0,0,8},S(0)");
   EXPECT_EQ(*PlacementsFor("EP,S(0),TP", w, DeviceMesh::Parse("ep=4,fsdp=2,tp=2").value()),
             "S(0){0,0,0,8}[0],S(0)[2],S(0)[1]");

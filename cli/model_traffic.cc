@@ -24,7 +24,7 @@
 namespace meshift::cli {
 namespace {
 
-// The domains of a topology that a group has members in, and each member's place there.
+// The domains in which a group has members, and each member's place in them.
 class GroupPlaces {
  public:
   GroupPlaces(std::vector<int64_t> group, const Topology& topology) : ranks_(std::move(group)) {
@@ -34,7 +34,7 @@ class GroupPlaces {
     // The first level's units are the members themselves.
     for (size_t i = 0; i < n; ++i) place_of_[i] = {.index = 0, .members = 1, .units = 1};
     for (int level = 0; level < topology.NumLevels(); ++level) {
-      // Ranks of a domain stand side by side.
+      // The ranks of a domain are contiguous.
       for (size_t begin = 0, end = 0; begin < n; begin = end) {
         const int64_t domain = topology.DomainOf(level, ranks_[begin]);
         int64_t units = 0;
@@ -52,11 +52,11 @@ class GroupPlaces {
 
   const std::vector<int64_t>& ranks() const { return ranks_; }
   int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
-  // Members that are in the same domain of the level; of level -1, the member alone.
+  // The members in the same domain of the level; for level -1, the member alone.
   int64_t Members(int level, size_t member) const { return At(level, member).members; }
-  // Domains of the level below, with members, in the member's domain.
+  // The domains of the level below that have members in the member's domain.
   int64_t Units(int level, size_t member) const { return At(level, member).units; }
-  // The member's share of bytes that all members in its domain bring together; shares add up.
+  // The member's share of bytes that all members of its domain send together; the shares add up.
   int64_t ShareOf(int64_t bytes, int level, size_t member) const {
     const Place& place = At(level, member);
     return MulDivFloor(bytes, place.index + 1, place.members) -
@@ -86,7 +86,7 @@ class Crossings {
   // Calls fn(level, bytes).
   template <typename Fn>
   void OfRing(size_t member, int64_t bytes, const Fn& fn) const {
-    int64_t leave = bytes;  // the domain of the level below
+    int64_t leave = bytes;  // bytes that leave the domain of the level below
     for (int level = 0; level < topology_.NumLevels(); ++level) {
       const int64_t beyond = places_.Members(level, member) == places_.size()
                                  ? 0
@@ -95,7 +95,7 @@ class Crossings {
       leave = beyond;
     }
   }
-  // A sum formed along trees, and by switches on the levels whose switches can.
+  // A sum along trees, formed by switches on the levels whose switches can.
   template <typename Fn>
   void OfTree(size_t member, int64_t bytes, bool in_switch, const Fn& fn) const {
     const int64_t n = places_.size();
@@ -110,7 +110,7 @@ class Crossings {
       fn(level, places_.ShareOf(of_unit, level - 1, member));
     }
   }
-  // Equally long messages to all other members.
+  // Messages of equal length to all other members.
   template <typename Fn>
   void OfMessages(size_t member, int64_t bytes, const Fn& fn) const {
     int64_t done = 0;
@@ -203,9 +203,9 @@ class Ledger {
             add(topology_.LevelBetween(rank, to), of_message);
           });
         } else if (in_order) {
-          // Contributions go to the rank that adds them up; an all_reduce then gathers as many
-          // results. Reductions in blocks are counted the same, although some of their messages
-          // stay inside a domain.
+          // Contributions go to the rank that adds them up; an all_reduce then gathers the results,
+          // of the same number of bytes. Reductions in blocks are counted the same way, although
+          // some of their messages stay inside a domain.
           const int64_t gathered = step.op == StepOp::kAllReduce ? bytes / 2 : 0;
           crossings.OfMessages(member, bytes - gathered, add);
           crossings.OfRing(member, gathered, add);

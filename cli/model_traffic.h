@@ -1,4 +1,4 @@
-// Who sends how much of a model, and over which links.
+// Counts the bytes that ranks send for all parameters of a model, and the links that they cross.
 //
 //   const ModelTraffic traffic = TrafficOf(model);
 //   traffic.busiest.rank, traffic.busiest.bytes      // over all parameters and steps
@@ -14,7 +14,7 @@
 
 namespace meshift::cli {
 
-// Sums saturate. The lowest rank of those that send most.
+// The lowest of the ranks that send the most bytes. Sums saturate.
 struct Busiest {
   int64_t rank = 0;
   int64_t bytes = 0;
@@ -33,12 +33,12 @@ struct ModelTraffic {
   std::vector<LevelTraffic> levels;  // innermost first
 };
 
-// A message counts for the lowest level at which sender and receiver share a domain. Of the other
-// collectives each level has what the algorithm that the time assumes brings across its links: a
-// ring enters and leaves each domain once, whose members share that; a tree carries the tensor up
-// and down between each two domains that it joins; to switches that form sums each rank, or domain,
-// sends the tensor once. These are less than what ranks send (docs/plan_format.md), which the
-// totals have.
+// A message counts for the lowest level at which sender and receiver share a domain. For other
+// collectives, the algorithm whose time the plan assumes decides which bytes cross the links of
+// each level: a ring enters and leaves each domain once, and the domain's members share that; a
+// tree carries the tensor up and down between each two domains that it joins; if switches form
+// sums, each rank or domain sends the tensor once. These bytes are fewer than those that ranks send
+// (docs/plan_format.md), which the totals count.
 // Takes O(plans * (ranks * members of groups + messages)).
 ModelTraffic TrafficOf(const ModelPlan& model);
 

@@ -29,8 +29,8 @@ ModelTraffic TrafficOf(const char* mesh, const char* tensor, const char* from, c
   return TrafficOf(model);
 }
 
-// A ring through 8 members of each domain leaves each domain once: each member brings an eighth
-// across the network, and passes the rest on inside.
+// A ring through 8 members of each domain leaves each domain once: each member sends an eighth
+// across the network and the rest inside the domain.
 TEST(ModelTraffic, ARingLeavesEachDomainOnce) {
   const ModelTraffic traffic =
       TrafficOf("a=16", "f32[16777216]", "S(0)", "R", "h100");  // 4 MiB a block
@@ -59,7 +59,7 @@ TEST(ModelTraffic, OnOneDomainAllIsInside) {
   EXPECT_EQ(traffic.levels[1].total, 0);
 }
 
-// 1 KiB goes along a tree: 7 hops in each domain and one between them, up and down.
+// 1 KiB goes along a tree: 7 edges in each domain and one between them, up and down.
 TEST(ModelTraffic, ATreePassesEachEdgeTwice) {
   const ModelTraffic traffic = TrafficOf("a=16", "f32[256]", "P", "R", "h100");
   EXPECT_EQ(traffic.levels[0].total, 2 * 7 * 2 * kKiB);
@@ -73,10 +73,10 @@ TEST(ModelTraffic, SwitchesTakeTheTensorOnceFromEach) {
   const int64_t tensor = 1024 * kKiB * kKiB;
   EXPECT_EQ(traffic.levels[0].total, 16 * tensor);
   EXPECT_EQ(traffic.levels[1].total, 2 * tensor);
-  EXPECT_EQ(traffic.total, 30 * tensor);  // as plans count
+  EXPECT_EQ(traffic.total, 30 * tensor);  // as plans count bytes
 }
 
-// 8 of the 15 others are in the other domain.
+// 8 of the 15 other ranks are in the other domain.
 TEST(ModelTraffic, MessagesCountForTheLevelThatTheyCross) {
   const ModelTraffic traffic = TrafficOf("a=16", "f32[4096,4096]", "S(0)", "S(1)", "h100");
   const int64_t message = 256 * 256 * 4;
@@ -84,7 +84,7 @@ TEST(ModelTraffic, MessagesCountForTheLevelThatTheyCross) {
   EXPECT_EQ(traffic.levels[1].total, 16 * 8 * message);
 }
 
-// In order, contributions go to who adds them up, and the results around a ring.
+// With ordered sums, contributions go to the rank that adds them, and results around a ring.
 TEST(ModelTraffic, ReductionsInOrderSendMessages) {
   const ModelTraffic traffic = TrafficOf("a=16", "f32[4194304]", "P", "R", "h100",
                                          {.reproducibility = Reproducibility::kOrdered});

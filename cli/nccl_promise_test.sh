@@ -1,13 +1,14 @@
 #!/bin/bash
-# `meshift run` over NCCL under `batch-invariant`, ranks being processes on the stand-in libraries: NCCL's tree where the environments of
-# all ranks are fit, sums in order where one is not; the output says which, and why.
+# `meshift run` over NCCL with the promise `batch-invariant`, each rank a process on the stand-in
+# libraries. Expects NCCL's tree if the environments of all ranks fit, else ordered sums; the output
+# says which, and why.
 #
 #   nccl_promise_test.sh TORCHRUN_SH MESHIFT
 set -eu
 torchrun=$1 meshift=$2
 profile=$("$meshift" env --profile batch-invariant --nccl-version 2.28.9)
 eval "$profile"
-# Runs on 4 ranks; the shell code is each rank's first.
+# Runs on 4 ranks; each first evaluates the given shell code.
 run() {
   "$torchrun" 4 bash -c "$1"'; shift; exec "$@"' rank 0 "$meshift" run --engine nccl --mesh dp=2,tp=2 --tensor 'bf16[40,6]' \
     --from P,P --to R,R --promise batch-invariant

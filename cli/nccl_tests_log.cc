@@ -31,11 +31,11 @@ namespace {
 using Op = NcclTestsOp;
 
 constexpr size_t kMaxTokens = 48;       // nccl-tests prints up to 24 values on a line
-constexpr size_t kMaxLabelBytes = 200;  // of what a launcher puts before a line
-constexpr size_t kMinRowTokens = 6;     // fewer are not taken for a row: size count type time ...
+constexpr size_t kMaxLabelBytes = 200;  // of the label that a launcher puts before a line
+constexpr size_t kMinRowTokens = 6;     // size count type time ...; a shorter line is not a row
 constexpr double kMaxMicroseconds = 1e12;
 constexpr double kMaxWrong = 1e15;
-constexpr double kRounding = 1 + 1e-6;  // of the arithmetic here and there
+constexpr double kRounding = 1 + 1e-6;  // of the arithmetic here and in nccl-tests
 
 // One of the two halves of a row.
 struct Timing {
@@ -111,7 +111,7 @@ std::optional<int64_t> Integer(std::string_view text) {
   return value;
 }
 
-// "35.20", "63896", "1.2e+07"; neither signs nor nan and inf.
+// Parses "35.20", "63896", "1.2e+07"; no signs, no nan, no inf.
 std::optional<RoundedNumber> ParseRounded(std::string_view text) {
   size_t at = 0;
   const auto digits = [&] {
@@ -143,7 +143,7 @@ std::optional<RoundedNumber> ParseRounded(std::string_view text) {
   return number;
 }
 
-// A line without what mpirun --tag-output ("[1,0]<stdout>:") or srun --label ("0: ") put before it.
+// The line without the label of mpirun --tag-output ("[1,0]<stdout>:") or srun --label ("0: ").
 std::string_view WithoutLabel(std::string_view line) {
   const std::string_view head = line.substr(0, kMaxLabelBytes);
   for (const std::string_view stream : {"<stdout>:", "<stderr>:", "<stddiag>:"}) {
@@ -157,17 +157,17 @@ std::string_view WithoutLabel(std::string_view line) {
   return label ? line.substr(end + 1) : line;
 }
 
-// Which values of a row are where, from the right: the names on the left may be blank.
+// The columns of a table, counted from the right, since names on the left may be blank.
 struct Columns {
   struct Half {
     size_t time = 0;
     size_t alg = 0;
     size_t bus = 0;
-    std::optional<size_t> wrong;  // none for the `error` of old versions, a difference
+    std::optional<size_t> wrong;  // none for the `error` of old versions, which is a difference
   };
   bool redop = false;
   bool root = false;
-  size_t numbers = 0;  // values from the first time on
+  size_t numbers = 0;  // number of values from the first time to the end
   std::vector<Half> halves;
 };
 
@@ -209,7 +209,7 @@ class LogReader {
   absl::StatusOr<NcclTestsLog> ReadJson(const Json& json);
 
  private:
-  // "line 12", "result 3"; 0 is what JSON has for the command line.
+  // "line 12", "result 3"; 0 is the command line in JSON.
   std::string At(int64_t number) const {
     return number == 0 ? "args" : fmt::format("{} {}", unit_, number);
   }
@@ -236,7 +236,7 @@ class LogReader {
     if (begins({"Out", "of", "bounds", "values", ":"}) && words.size() >= 6) {
       const auto values = Integer(words[5]);
       if (!values || *values < 0 || !CheckedAdd(log_.out_of_bounds, *values, &log_.out_of_bounds)) {
-        return InvalidArgument("{}: the values out of bounds are {}; they are a number", At(number),
+        return InvalidArgument("{}: the values out of bounds are {}; expected a number", At(number),
                                Quoted(words[5]));
       }
     }
@@ -246,8 +246,8 @@ class LogReader {
   absl::Status ReadProgram(int64_t number, std::string_view program) {
     const auto op = NcclTestsOpOfProgram(program);
     if (!op) {
-      return InvalidArgument("{}: the test is {}; read are those of {}", At(number),
-                             Quoted(program), AllNames());
+      return InvalidArgument("{}: unknown test {}; expected one of {}", At(number), Quoted(program),
+                             AllNames());
     }
     return Named(*op, number);
   }
@@ -259,7 +259,7 @@ class LogReader {
       named_line_ = number;
     }
     if (*named_ == op) return absl::OkStatus();
-    return InvalidArgument("{} names {} and {} {}; a log of one collective is read",
+    return InvalidArgument("{} names {} and {} {}; a log must be of one collective",
                            At(named_line_), Name(*named_), At(number), Name(op));
   }
 
@@ -277,7 +277,7 @@ class LogReader {
           Quoted(line));
     }
     const std::string_view host = words[pid + 3];
-    // The rest of the line: a name has spaces.
+    // The rest of the line, since a name may contain spaces.
     const std::string_view bus = words[pid + 6];
     std::string_view device = line.substr(bus.data() - line.data());
     const size_t bracket = device.find(']');
@@ -292,7 +292,7 @@ class LogReader {
   absl::Status AddRank(int64_t rank, int64_t group, std::string_view host, std::string_view device,
                        int64_t ranks) {
     if (rank != run_.ranks) {
-      return InvalidArgument("rank {} follows {}; ranks are listed from 0 on, each once", rank,
+      return InvalidArgument("rank {} follows {}; ranks must be listed from 0 on, each once", rank,
                              run_.ranks == 0 ? "none" : fmt::format("rank {}", run_.ranks - 1));
     }
     if (run_.ranks == 0) {
@@ -301,7 +301,7 @@ class LogReader {
     }
     if (group != run_.group) {
       return InvalidArgument(
-          "rank {} is in group {}, rank 0 in group {}; a log of one group is read "
+          "rank {} is in group {}, rank 0 in group {}; a log must be of one group "
           "(NCCL_TESTS_SPLIT)",
           rank, group, run_.group);
     }
@@ -315,7 +315,7 @@ class LogReader {
     return absl::OkStatus();
   }
 
-  // Begins another run, unless this one has neither devices nor a table yet.
+  // Begins another run, unless the current one has neither devices nor a table yet.
   absl::Status BeginRun() {
     if (run_.ranks == 0 && !run_.columns) return absl::OkStatus();
     MESHIFT_RETURN_IF_ERROR(EndRun());
@@ -338,18 +338,18 @@ class LogReader {
     if (run_.ranks != first_->ranks || run_.ranks_per_host != first_->ranks_per_host ||
         run_.scattered != first_->scattered) {
       return InvalidArgument(
-          "{} begins a run of {}, {} one of {}; a log of runs on the same hosts is read",
+          "{} begins a run of {}, {} one of {}; all runs of a log must be on the same hosts",
           At(first_->rows_line), RanksText(*first_), At(run_.rows_line), RanksText(run_));
     }
     if (run_.device != first_->device || run_.mixed != first_->mixed) {
       return InvalidArgument(
-          "{} begins a run on {}, {} one on {}; a log of runs on the same GPUs is read",
+          "{} begins a run on {}, {} one on {}; all runs of a log must be on the same GPUs",
           At(first_->rows_line), Quoted(first_->device), At(run_.rows_line), Quoted(run_.device));
     }
     return absl::OkStatus();
   }
 
-  // "16 ranks (8 and 8)"; of many hosts the first.
+  // "16 ranks (8 and 8)"; of many hosts only the first 8.
   static std::string RanksText(const Run& run) {
     if (run.ranks == 0) return "unknown ranks";
     constexpr size_t kShown = 8;
@@ -373,21 +373,20 @@ class LogReader {
     const size_t begin = at;
     while (at < words.size()) {
       if (take("timestamp")) {
-        ++at;  // a date and a time
+        ++at;  // its value has two words, a date and a time
         columns.numbers = at - begin;
         break;
       }
       if (words[at] == "cputime") {
         return InvalidArgument(
-            "{}: the table has \"cputime\", what the host takes (-C 1); \"time\" is read",
-            At(number));
+            "{}: the table has \"cputime\", the host's time (-C 1); expected \"time\"", At(number));
       }
       Columns::Half half;
       half.time = at - begin;
       half.alg = half.time + 1;
       half.bus = half.time + 2;
       if (!take("time") || !take("algbw") || !take("busbw")) {
-        return InvalidArgument("{}: the table has {} where \"time algbw busbw\" are", At(number),
+        return InvalidArgument("{}: the table has {}; expected \"time algbw busbw\"", At(number),
                                at < words.size() ? Quoted(words[at]) : "no column");
       }
       while (at < words.size() && words[at] != "time" && words[at] != "timestamp") {
@@ -398,14 +397,14 @@ class LogReader {
       columns.numbers = at - begin;
     }
     if (columns.halves.empty() || columns.halves.size() > 2) {
-      return InvalidArgument("{}: the table has {} columns \"time\"; it has one or two", At(number),
-                             columns.halves.size());
+      return InvalidArgument("{}: the table has {} columns \"time\"; expected one or two",
+                             At(number), columns.halves.size());
     }
     run_.columns = std::move(columns);
     return absl::OkStatus();
   }
 
-  // Any line that is not a comment: a row, or a line of something else.
+  // A line that is not a comment: a row, or output of another program.
   absl::Status ReadOther(int64_t number, std::string_view line) {
     const std::vector<std::string_view> words = Tokens(line);
     const bool row_like =
@@ -427,8 +426,8 @@ class LogReader {
     }
     if (item_bytes == 0) {
       return InvalidArgument(
-          "{}: the type {} is not known (int8 uint8 int32 uint32 int64 uint64 "
-          "half float double bfloat16 f8e4m3 f8e5m2)",
+          "{}: unknown type {}; expected one of int8 uint8 int32 uint32 int64 uint64 "
+          "half float double bfloat16 f8e4m3 f8e5m2",
           At(number), Quoted(words[2]));
     }
     Row row;
@@ -446,7 +445,7 @@ class LogReader {
     return AddRow(number, row);
   }
 
-  // A program's name in a line before the table.
+  // Notes a program's name in a line before the table.
   void Mention(int64_t number, std::string_view line, const std::vector<std::string_view>& words) {
     if (run_.rows_line != 0 || line.find("_perf") == std::string_view::npos) return;
     for (const std::string_view word : words) {
@@ -509,7 +508,7 @@ class LogReader {
     if (!half.wrong) return absl::OkStatus();
     std::string_view wrong = words[first + *half.wrong];
     if (wrong == "N/A") return absl::OkStatus();
-    // rccl-tests marks what is beyond its bound.
+    // rccl-tests puts '*' after an error beyond its bound.
     if (wrong.size() > 1 && wrong.back() == '*') wrong.remove_suffix(1);
     RoundedNumber elements;
     MESHIFT_RETURN_IF_ERROR(ReadNumber(number, "#wrong", wrong, &elements));
@@ -538,7 +537,7 @@ class LogReader {
 
   absl::Status AddRow(int64_t number, const Row& row) {
     if (row.names.bytes < 0 || row.names.count < 0) {
-      return InvalidArgument("{}: {} bytes, count {}; neither is below 0", At(number),
+      return InvalidArgument("{}: {} bytes, count {}; neither may be below 0", At(number),
                              row.names.bytes, row.names.count);
     }
     if (row.names.bytes == 0) return absl::OkStatus();
@@ -560,7 +559,7 @@ class LogReader {
       }
       if (blocks_ != blocks) {
         return InvalidArgument(
-            "{} has {} times its count in bytes, {} {} times; it is the number of ranks",
+            "{} has {} times its count in bytes, {} {} times; both must be the number of ranks",
             At(blocks_line_), blocks_, At(number), blocks);
       }
     }
@@ -587,7 +586,7 @@ class LogReader {
                              At(number), time.value);
     }
     *ns = std::llround(time.value * 1e3);
-    // Guards against columns and units that are not what they are taken for.
+    // Guards against mistaken columns and units.
     const auto bytes = static_cast<double>(row.names.bytes);
     const double least = bytes / ((time.value + time.half) * 1e3) / kRounding - timing.alg.half;
     const double most =
@@ -627,12 +626,12 @@ class LogReader {
       if (evidence_.Fits(op)) return op;
       return InvalidArgument(
           "{}, but {}; the rows fit {}", WhyExcluded(op),
-          named_ ? fmt::format("{} names it", At(named_line_)) : "the log is given as that",
+          named_ ? fmt::format("{} names it", At(named_line_)) : "the caller names it",
           fitting.empty() ? "no collective" : Joined(fitting, " or "));
     }
     if (fitting.size() == 1) return fitting[0];
     if (fitting.empty()) {
-      // The one that fitted longest says most.
+      // The one that fitted the most rows explains best.
       Op last = Op::kAllReduce;
       for (int i = 0; i < kNumNcclTestsOps; ++i) {
         if (evidence_.Number(static_cast<Op>(i)) > evidence_.Number(last)) {
@@ -669,20 +668,20 @@ class LogReader {
   absl::Status ReadJsonTiming(int64_t number, const Json& half, Timing* timing) const;
 
   const std::optional<Op> hint_;
-  const std::string_view unit_;  // what numbers in messages count
+  const std::string_view unit_;  // "line" or "result", for messages
   std::optional<Op> named_;
   int64_t named_line_ = 0;
-  int64_t blocks_ = 0;  // bytes over count, where that is not 1 and devices are not listed
+  int64_t blocks_ = 0;  // bytes over count, if that is not 1 and devices are not listed
   int64_t blocks_line_ = 0;
   NcclTestsOpEvidence evidence_;
-  std::optional<Run> first_;  // the first with rows
+  std::optional<Run> first_;  // the first run with rows
   Run run_;
   NcclTestsLog log_;
 };
 
 // ---- JSON
 
-// Errors in JSON show some text as it is.
+// Makes an error printable, since errors in JSON may contain text of the file.
 absl::Status Escaped(const absl::Status& status, size_t limit) {
   return InvalidArgument("{}", Clipped(Printable(Message(status)), limit));
 }
@@ -701,18 +700,18 @@ absl::StatusOr<int64_t> IntOf(const Json& object, std::string_view key) {
   return JsonInt(*member, key);
 }
 
-// Printed with 6 decimals.
+// nccl-tests prints 6 decimals.
 absl::StatusOr<RoundedNumber> RoundedOf(const Json& object, std::string_view key) {
   MESHIFT_ASSIGN_OR_RETURN(const Json* const member, JsonMember(object, key));
   if (!member->is_number() || !std::isfinite(member->get<double>()) || member->get<double>() < 0) {
-    return InvalidArgument("{} is {}; it must be a number from 0 on", key, JsonQuote(*member));
+    return InvalidArgument("{} is {}; it must be a number of at least 0", key, JsonQuote(*member));
   }
   return RoundedNumber{member->get<double>(), 0.5e-6};
 }
 
 absl::Status LogReader::ReadDevices(const Json& config) {
   if (!config.is_object()) {
-    return InvalidArgument("config is {}; an object is read", JsonQuote(config));
+    return InvalidArgument("config is {}; it must be an object", JsonQuote(config));
   }
   const auto devices = config.find("devices");
   if (devices == config.end()) return absl::OkStatus();
@@ -726,7 +725,7 @@ absl::Status LogReader::ReadDevices(const Json& config) {
     return InvalidArgument("nthreads is {}, ngpus {}; they must be between 1 and {}", threads, gpus,
                            kMaxPerProcess);
   }
-  // nccl-tests lists a process's first rank only.
+  // nccl-tests lists only the first rank of each process.
   int64_t ranks = threads * gpus;
   if (devices->size() > 1 && (*devices)[1].is_object()) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t second, IntOf((*devices)[1], "rank"));
@@ -751,9 +750,9 @@ absl::Status LogReader::ReadDevices(const Json& config) {
 }
 
 absl::Status LogReader::ReadJsonTiming(int64_t number, const Json& half, Timing* timing) const {
-  if (!half.is_object()) return InvalidArgument("it is {}; an object is read", JsonQuote(half));
+  if (!half.is_object()) return InvalidArgument("it is {}; it must be an object", JsonQuote(half));
   if (half.contains("cpu_time")) {
-    return InvalidArgument("it has cpu_time, what the host takes (-C 1); \"time\" is read");
+    return InvalidArgument("it has cpu_time, the host's time (-C 1); expected \"time\"");
   }
   MESHIFT_ASSIGN_OR_RETURN(timing->time_us, RoundedOf(half, "time"));
   MESHIFT_ASSIGN_OR_RETURN(timing->alg, RoundedOf(half, "alg_bw"));
@@ -765,14 +764,14 @@ absl::Status LogReader::ReadJsonTiming(int64_t number, const Json& half, Timing*
 }
 
 absl::Status LogReader::ReadResult(int64_t number, const Json& result) {
-  if (!result.is_object()) return InvalidArgument("it is {}; an object is read", JsonQuote(result));
+  if (!result.is_object())
+    return InvalidArgument("it is {}; it must be an object", JsonQuote(result));
   Row row;
   MESHIFT_ASSIGN_OR_RETURN(row.names.bytes, IntOf(result, "size"));
   MESHIFT_ASSIGN_OR_RETURN(row.names.count, IntOf(result, "count"));
   MESHIFT_ASSIGN_OR_RETURN(row.names.dtype, StringOf(result, "type"));
   row.item_bytes = ItemBytes(row.names.dtype);
-  if (row.item_bytes == 0)
-    return InvalidArgument("the type {} is not known", Quoted(row.names.dtype));
+  if (row.item_bytes == 0) return InvalidArgument("unknown type {}", Quoted(row.names.dtype));
   MESHIFT_ASSIGN_OR_RETURN(row.names.redop_text, StringOf(result, "redop"));
   row.names.redop = row.names.redop_text.empty() || row.names.redop_text == "none"
                         ? NcclTestsNames::Redop::kNone
@@ -802,7 +801,7 @@ absl::StatusOr<NcclTestsLog> LogReader::ReadJson(const Json& json) {
     const std::string& program = (*args)[0].get_ref<const std::string&>();
     named_ = NcclTestsOpOfProgram(program);
     if (!named_) {
-      return InvalidArgument("args: the test is {}; read are those of {}", Quoted(program),
+      return InvalidArgument("args: unknown test {}; expected one of {}", Quoted(program),
                              AllNames());
     }
   }
@@ -818,7 +817,7 @@ absl::StatusOr<NcclTestsLog> LogReader::ReadJson(const Json& json) {
     const auto number = static_cast<int64_t>(i) + 1;
     const absl::Status status = ReadResult(number, (*results)[i]);
     if (status.ok()) continue;
-    // Some messages say where already.
+    // Some messages begin with the place already.
     const std::string at = At(number);
     return Message(status).rfind(at, 0) == 0 ? status : Annotate(status, at);
   }
@@ -838,7 +837,8 @@ absl::StatusOr<NcclTestsLog> LogReader::ReadJson(const Json& json) {
 absl::StatusOr<NcclTestsLog> ParseNcclTestsLog(std::string_view text,
                                                std::optional<NcclTestsOp> hint) {
   if (text.size() > static_cast<size_t>(kMaxNcclTestsBytes)) {
-    return InvalidArgument("it has {} bytes; at most {} are read", text.size(), kMaxNcclTestsBytes);
+    return InvalidArgument("the log has {} bytes; at most {} are read", text.size(),
+                           kMaxNcclTestsBytes);
   }
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos || text[begin] != '{') {

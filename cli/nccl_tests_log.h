@@ -3,15 +3,14 @@
 //   MESHIFT_ASSIGN_OR_RETURN(NcclTestsLog log, ParseNcclTestsLog(text, NcclTestsOpOfFile(path)));
 //   for (const NcclTestsRow& row : log.rows) Fit(row.bytes, row.time_ns);
 //
-// Tables of all versions are read: with and without the columns redop and root, with `error` or
-// `#wrong`. The reader skips lines of NCCL (NCCL INFO) and of launchers between the rows, CRLF, and
-// the labels that mpirun --tag-output and srun --label put before a line. It leaves out and counts
-// a row into which NCCL has printed a line of its own.
+// Reads tables of all versions: with and without the columns redop and root, with `error` or
+// `#wrong`. Skips lines of NCCL (NCCL INFO) and of launchers between the rows, CRLF, and the labels
+// that mpirun --tag-output and srun --label put before a line. Leaves out and counts a row that a
+// line of NCCL's output interrupts.
 //
-// Rows of 0 bytes are left out: their time says nothing about bytes. A file may hold several runs
-// of the same collective on the same hosts and GPUs: it gives the rows of all of them, in order,
-// and a size that was measured twice has two rows. -n and -m add no rows: nccl-tests divides the
-// time by them.
+// Leaves out rows of 0 bytes: their time says nothing about bytes. A file may hold several runs of
+// one collective on the same hosts and GPUs. All their rows are returned, in order; a size that was
+// measured twice has two rows. -n and -m add no rows, since nccl-tests divides the time by them.
 //
 // Errors are INVALID_ARGUMENT and name the line (in JSON the result), the value and the rule; they
 // show at most 200 bytes of the text. Time and memory are linear in the text.
@@ -33,41 +32,41 @@ inline constexpr int64_t kMaxNcclTestsBytes = int64_t{32} << 20;
 inline constexpr int64_t kMaxNcclTestsRows = int64_t{1} << 18;
 
 struct NcclTestsRow {
-  // In nccl-tests' sense, the larger of what a rank sends and receives: in all_gather and
-  // reduce_scatter all ranks' blocks together, in all_to_all what one rank sends in all.
+  // As nccl-tests counts, the larger of the bytes that a rank sends and receives: for all_gather
+  // and reduce_scatter all ranks' blocks together, for all_to_all all blocks that one rank sends.
   int64_t bytes = 0;
   std::string dtype;    // as printed: float, half, bfloat16
   int64_t time_ns = 0;  // of one call, out of place; at least 1
-  // None where the table has no such column. NCCL has no all_to_all and sendrecv in place; there
-  // it is a time all the same.
+  // None if the table has no such column. NCCL has no all_to_all and sendrecv in place; nccl-tests
+  // prints a time for them all the same.
   std::optional<int64_t> in_place_ns;
-  int64_t wrong = 0;  // elements, out of place and in place; 0 where it was not checked (N/A)
+  int64_t wrong = 0;  // wrong elements, out of place and in place; 0 if not checked (N/A)
   friend bool operator==(const NcclTestsRow&, const NcclTestsRow&) = default;
 };
 
 struct NcclTestsLog {
   NcclTestsOp op = NcclTestsOp::kAllReduce;
-  // From the list of devices; where the log has none, from the rows, where these tell.
+  // From the list of devices; if the log has none, from the rows, if they tell.
   std::optional<int64_t> ranks;
-  // From the list of devices (empty without it): the number of ranks of every host, in order of
-  // its first rank. They add up to `ranks`.
+  // From the list of devices (empty without it): the number of ranks of each host, in the order of
+  // the hosts' first ranks. They add up to `ranks`.
   std::vector<int64_t> ranks_per_host;
-  bool scattered_hosts = false;  // some host's ranks do not follow one another
-  std::string device;            // rank 0's GPU as printed, at most 200 bytes; empty without a list
-  bool mixed_devices = false;    // some other rank has another GPU
+  bool scattered_hosts = false;    // some host's ranks are not consecutive
+  std::string device;              // rank 0's GPU as printed, at most 200 bytes; empty if unknown
+  bool mixed_devices = false;      // not all ranks have the same GPU
   std::vector<NcclTestsRow> rows;  // at least one
-  int64_t out_of_bounds = 0;       // wrong values that the footers tell of, in all
-  int64_t torn_rows = 0;           // left out: a line of NCCL's begins inside
+  int64_t out_of_bounds = 0;       // wrong values that all footers report together
+  int64_t torn_rows = 0;           // rows left out because a line of NCCL interrupts them
   friend bool operator==(const NcclTestsLog&, const NcclTestsLog&) = default;
 };
 
-// Reads a table or JSON: `text` is JSON where it begins with '{'.
+// Parses a table or JSON: `text` is JSON if it begins with '{'.
 //
 // The collective is the one that the log names (newer versions: "# Collective test starting:"; a
-// program's name before the table; JSON: args). Where it names none it is `hint`, else the only one
-// that the rows fit: by bytes against count, busbw against algbw, redop and root. An error where
-// none or several fit, where log and hint name two, and where rows do not fit the one that is
-// named. Newer tables of all_gather and all_to_all look the same: they need a name.
+// program's name before the table; JSON: args). If it names none, it is `hint`, else the only one
+// that the rows fit by bytes against count, busbw against algbw, redop and root. An error if none
+// or several fit, if log and hint name different ones, or if the rows do not fit the named one.
+// Newer tables of all_gather and all_to_all look the same: they need a name.
 absl::StatusOr<NcclTestsLog> ParseNcclTestsLog(std::string_view text,
                                                std::optional<NcclTestsOp> hint);
 

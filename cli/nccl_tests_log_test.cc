@@ -27,7 +27,7 @@ constexpr char kNewHead[] =
     "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us) "
     " "
     "(GB/s)  (GB/s)\n";
-// The head of all_reduce and reduce_scatter, and, with blank cells, of all_to_all.
+// The old head of all_reduce, reduce_scatter and (with blank cells) all_to_all.
 constexpr char kOldRedopHead[] =
     "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   "
     "busbw  error\n";
@@ -35,7 +35,7 @@ constexpr char kOldGatherHead[] =
     "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  "
     "error\n";
 
-// The lines of `per_host` ranks, in order.
+// The list of devices for `per_host` ranks, in order.
 std::string Devices(const std::vector<int>& per_host) {
   std::string lines = "# Using devices\n";
   int rank = 0;
@@ -52,13 +52,13 @@ std::string Devices(const std::vector<int>& per_host) {
   return lines;
 }
 
-// time, algbw and busbw.
+// The columns time, algbw and busbw.
 std::string Times(int64_t bytes, double us, double factor) {
   const double alg = static_cast<double>(bytes) / us / 1e3;
   return fmt::format("{:.2f} {:.2f} {:.2f}", us, alg, alg * factor);
 }
 
-// `names`: redop and root. Times in place are a microsecond more.
+// `names`: the columns redop and root. Times in place are a microsecond longer.
 std::string Row(int64_t bytes, int64_t count, const std::string& names, double us, double factor,
                 const std::string& wrong = "0") {
   return fmt::format("{:12}  {:12}  float  {}  {}  {}  {}  {}\n", bytes, count, names,
@@ -93,7 +93,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// Every line with `label` before it.
+// `text` with `label` before every line.
 std::string Labelled(const std::string& text, const std::string& label, const std::string& end) {
   std::istringstream in(text);
   std::string out;
@@ -154,7 +154,7 @@ TEST(NcclTestsLog, TheLogNamesItsCollective) {
   EXPECT_EQ(Told(AllReduce()), "all_reduce");
   EXPECT_EQ(Told(AllReduce("$ mpirun -np 8 /opt/bin/all_reduce_perf_mpi -b 1M -e 4M\n")),
             "all_reduce");
-  // Two names in other lines name none; the rows tell.
+  // Two names in other lines count as none; the rows decide.
   EXPECT_EQ(Told(AllReduce("all_reduce_perf or all_gather_perf\n")), "all_reduce");
   const std::string gather = Devices({8}) + kNewHead + Rows(8, "none -1", 0.875);
   EXPECT_EQ(Told("# Collective test starting: all_gather_perf\n" + gather), "all_gather");
@@ -177,7 +177,7 @@ TEST(NcclTestsLog, TheRowsTellTheCollective) {
             "it");
   EXPECT_EQ(Told(devices + kNewHead + Rows(8, "none 0", 0.875)),
             "the log does not name its collective, and the rows fit gather or scatter; name it");
-  // busbw of two ranks' all_reduce is algbw, as sendrecv's.
+  // For two ranks busbw of all_reduce equals algbw, as for sendrecv.
   EXPECT_EQ(Told(Devices({2}) + kNewHead + Rows(1, "sum -1", 1)),
             "the log does not name its collective, and the rows fit all_reduce or sendrecv; name "
             "it");
@@ -193,9 +193,10 @@ TEST(NcclTestsLog, WithoutDevicesTheRowsTellTheRanksWhereTheyCan) {
   const NcclTestsLog reduce = Parsed(kNewHead + Rows(1, "sum -1", 1.9));
   EXPECT_EQ(reduce.op, Op::kAllReduce);
   EXPECT_EQ(reduce.ranks, std::nullopt);
-  EXPECT_EQ(Told(kNewHead + Row(1 << 20, 1 << 15, "sum -1", 50, 0.875) +
-                 Row(1 << 20, 1 << 16, "sum -1", 50, 0.75)),
-            "line 3 has 8 times its count in bytes, line 4 4 times; it is the number of ranks");
+  EXPECT_EQ(
+      Told(kNewHead + Row(1 << 20, 1 << 15, "sum -1", 50, 0.875) +
+           Row(1 << 20, 1 << 16, "sum -1", 50, 0.75)),
+      "line 3 has 8 times its count in bytes, line 4 4 times; both must be the number of ranks");
 }
 
 TEST(NcclTestsLog, ContradictionsAreRefusedWithBothNamed) {
@@ -203,40 +204,38 @@ TEST(NcclTestsLog, ContradictionsAreRefusedWithBothNamed) {
             "line 1 names all_reduce, but the log is given as all_gather");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(1, "sum -1", 1.75), Op::kAllGather),
             "line 12: 1048576 bytes are 1 times count 262144 of \"float\"; all_gather has 8 times, "
-            "but the log is given as that; the rows fit all_reduce");
-  EXPECT_EQ(
-      Told(Devices({8}) + kNewHead + Rows(8, "sum -1", 0.875), Op::kAllGather),
-      "line 12: redop is \"sum\"; all_gather has none, but the log is given as that; the rows "
-      "fit reduce_scatter");
+            "but the caller names it; the rows fit all_reduce");
+  EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(8, "sum -1", 0.875), Op::kAllGather),
+            "line 12: redop is \"sum\"; all_gather has none, but the caller names it; the rows "
+            "fit reduce_scatter");
   EXPECT_EQ(Told(AllReduce("# Collective test starting: sendrecv_perf\n")),
             "line 13: busbw 36.7 is 1.75 times algbw 20.97; sendrecv of 8 ranks has 1 times, but "
             "line 1 names it; the rows fit all_reduce");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(1, "none -1", 1), Op::kBroadcast),
-            "line 12: root is -1; broadcast has one, but the log is given as that; the rows fit "
+            "line 12: root is -1; broadcast has one, but the caller names it; the rows fit "
             "sendrecv");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(8, "none -1", 0.875), Op::kReduceScatter),
-            "line 12: redop is missing; reduce_scatter has one, but the log is given as that; the "
+            "line 12: redop is missing; reduce_scatter has one, but the caller names it; the "
             "rows fit all_gather or all_to_all");
-  EXPECT_EQ(
-      Told(Devices({8}) + kOldGatherHead + Rows(8, "", 0.875), Op::kAllToAll),
-      "line 11: the column redop is missing; all_to_all has it, but the log is given as that; "
-      "the rows fit all_gather");
+  EXPECT_EQ(Told(Devices({8}) + kOldGatherHead + Rows(8, "", 0.875), Op::kAllToAll),
+            "line 11: the column redop is missing; all_to_all has it, but the caller names it; "
+            "the rows fit all_gather");
   EXPECT_EQ(Told(Devices({8}) + kOldRedopHead + Rows(8, "", 0.875), Op::kAllGather),
-            "line 11: the table has redop and not root; all_gather has neither, but the log is "
-            "given as that; the rows fit all_to_all");
+            "line 11: the table has redop and not root; all_gather has neither, but the caller "
+            "names it; the rows fit all_to_all");
   EXPECT_EQ(Told(Devices({8}) + kOldGatherHead + Rows(1, "", 1), Op::kBroadcast),
-            "line 11: root is missing; broadcast has one, but the log is given as that; the rows "
+            "line 11: root is missing; broadcast has one, but the caller names it; the rows "
             "fit sendrecv");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(4, "sum -1", 0.75), Op::kAllReduce),
             "line 12: 1048576 bytes are 4 times count 65536 of \"float\"; all_reduce has 1 times, "
-            "but the log is given as that; the rows fit no collective");
+            "but the caller names it; the rows fit no collective");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(1, "sum -1", 1.5)),
             "the rows fit no collective; line 12: busbw 31.46 is 1.5 times algbw 20.97; all_reduce "
             "of 8 ranks has 1.75 times");
   EXPECT_EQ(Told(AllReduce() + "# Collective test concluded: all_gather_perf\n"),
-            "line 1 names all_reduce and line 15 all_gather; a log of one collective is read");
+            "line 1 names all_reduce and line 15 all_gather; a log must be of one collective");
   EXPECT_EQ(Told(AllReduce("# Collective test starting: alltoallv_perf\n")),
-            "line 1: the test is \"alltoallv_perf\"; read are those of all_reduce all_gather "
+            "line 1: unknown test \"alltoallv_perf\"; expected one of all_reduce all_gather "
             "reduce_scatter all_to_all broadcast reduce sendrecv gather scatter");
 }
 
@@ -259,11 +258,11 @@ TEST(NcclTestsLog, HostsMayBeJaggedAndScattered) {
 TEST(NcclTestsLog, BadDevices) {
   const std::string rows = kNewHead + Rows(1, "sum -1", 1.75);
   EXPECT_EQ(Told(Replaced(Devices({8}), "Rank  3", "Rank  4") + rows),
-            "line 5: rank 4 follows rank 2; ranks are listed from 0 on, each once");
+            "line 5: rank 4 follows rank 2; ranks must be listed from 0 on, each once");
   EXPECT_EQ(Told(Replaced(Devices({8}), "Rank  0", "Rank  1") + rows),
-            "line 2: rank 1 follows none; ranks are listed from 0 on, each once");
+            "line 2: rank 1 follows none; ranks must be listed from 0 on, each once");
   EXPECT_EQ(Told(Replaced(Devices({8}), "Rank  3 Group  0", "Rank  3 Group  1") + rows),
-            "line 5: rank 3 is in group 1, rank 0 in group 0; a log of one group is read "
+            "line 5: rank 3 is in group 1, rank 0 in group 0; a log must be of one group "
             "(NCCL_TESTS_SPLIT)");
   EXPECT_EQ(Told("# Rank x Pid 1 on a device 0 [0x00] T\n" + rows),
             "line 1: \"# Rank x Pid 1 on a device 0 [0x00] T\" is not \"# Rank 0 Group 0 Pid 1 on "
@@ -313,14 +312,14 @@ TEST(NcclTestsLog, WrongElementsAreCounted) {
             "line 12: there are 1e+20 wrong elements; there must be at most 10^15");
   EXPECT_EQ(Told(head + Row(1 << 20, 1 << 18, "sum -1", 50, 1.75, "-1")),
             "line 12: the #wrong is \"-1\"; it must be a number");
-  // `error` of old versions is a difference, not a count.
+  // Old versions' `error` is a difference, not a count.
   EXPECT_EQ(Parsed(Devices({8}) + kOldRedopHead + Row(1 << 20, 1 << 18, "sum", 50, 1.75, "2e-07"))
                 .rows[0]
                 .wrong,
             0);
   EXPECT_EQ(Parsed(AllReduce() + "# Out of bounds values : 3 FAILED\n").out_of_bounds, 3);
   EXPECT_EQ(Told(AllReduce() + "# Out of bounds values : -3 FAILED\n"),
-            "line 15: the values out of bounds are \"-3\"; they are a number");
+            "line 15: the values out of bounds are \"-3\"; expected a number");
 }
 
 TEST(NcclTestsLog, TablesOfSeveralKinds) {
@@ -329,7 +328,7 @@ TEST(NcclTestsLog, TablesOfSeveralKinds) {
       "# size count type redop root time algbw busbw #wrong\n"
       "1048576 262144 float sum -1 50.00 20.97 36.70 0\n";
   EXPECT_EQ(Parsed(Devices({8}) + half).rows[0].in_place_ns, std::nullopt);
-  // With the times of iterations, and with the hour.
+  // With the times of iterations and a time stamp.
   const std::string more =
       "# size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw "
       "busbw "
@@ -338,7 +337,7 @@ TEST(NcclTestsLog, TablesOfSeveralKinds) {
       "0.1 "
       "2026-01-02 03:04:05\n";
   EXPECT_EQ(Parsed(Devices({8}) + more).rows[0], (NcclTestsRow{1 << 20, "float", 50000, 51000, 9}));
-  // Numbers so large that few of their digits are printed.
+  // Large numbers are printed with few digits.
   const std::string large =
       "8589934592 2147483648 float sum -1 1.2e+07 0.72 1.25 0 12345678 0.70 "
       "1.22 N/A\n";
@@ -350,39 +349,37 @@ TEST(NcclTestsLog, SeveralRunsGiveAllTheirRows) {
   EXPECT_EQ(Parsed(AllReduce() + AllReduce()).rows.size(), 4);
   EXPECT_EQ(Parsed(AllReduce() + kNewHead + Rows(1, "sum -1", 1.75)).rows.size(), 4);
   EXPECT_EQ(Parsed(AllReduce("") + AllReduce("")).ranks, 8);
-  // A run that came to nothing.
+  // A run without rows.
   EXPECT_EQ(Parsed(Devices({4}) + kNewHead + AllReduce()).ranks, 8);
   const std::string devices = Devices({4, 4}).substr(std::string("# Using devices\n").size());
-  EXPECT_EQ(
-      Told(AllReduce() + devices + kNewHead + Rows(1, "sum -1", 1.75)),
-      "line 13 begins a run of 8 ranks (8), line 25 one of 8 ranks (4 and 4); a log of runs on "
-      "the same hosts is read");
-  EXPECT_EQ(
-      Told(AllReduce() + "# nThread 1 nGpus 8\n" + kNewHead + Rows(1, "sum -1", 1.75)),
-      "line 13 begins a run of 8 ranks (8), line 18 one of unknown ranks; a log of runs on the "
-      "same hosts is read");
+  EXPECT_EQ(Told(AllReduce() + devices + kNewHead + Rows(1, "sum -1", 1.75)),
+            "line 13 begins a run of 8 ranks (8), line 25 one of 8 ranks (4 and 4); all runs of a "
+            "log must be on the same hosts");
+  EXPECT_EQ(Told(AllReduce() + "# nThread 1 nGpus 8\n" + kNewHead + Rows(1, "sum -1", 1.75)),
+            "line 13 begins a run of 8 ranks (8), line 18 one of unknown ranks; all runs of a log "
+            "must be on the same hosts");
   std::string other = AllReduce();
   for (int i = 0; i < 8; ++i) other = Replaced(other, "H100", "H200");
   EXPECT_EQ(Told(AllReduce() + other),
             "line 13 begins a run on \"NVIDIA H100 80GB HBM3\", line 27 one on \"NVIDIA H200 80GB "
-            "HBM3\"; a log of runs on the same GPUs is read");
+            "HBM3\"; all runs of a log must be on the same GPUs");
   EXPECT_EQ(Told(AllReduce() + Replaced(AllReduce(), "all_reduce", "all_gather")),
-            "line 1 names all_reduce and line 15 all_gather; a log of one collective is read");
+            "line 1 names all_reduce and line 15 all_gather; a log must be of one collective");
 }
 
 TEST(NcclTestsLog, BadHeads) {
   const std::string row = "1048576 262144 float sum -1 50.00 20.97 36.70 0\n";
   EXPECT_EQ(Told(row), "line 1: a row comes before the table's head, \"# size count type ...\"");
   EXPECT_EQ(Told("# size count type redop root cputime algbw busbw\n" + row),
-            "line 1: the table has \"cputime\", what the host takes (-C 1); \"time\" is read");
+            "line 1: the table has \"cputime\", the host's time (-C 1); expected \"time\"");
   EXPECT_EQ(Told("# size count type redop root time busbw algbw\n" + row),
-            "line 1: the table has \"busbw\" where \"time algbw busbw\" are");
+            "line 1: the table has \"busbw\"; expected \"time algbw busbw\"");
   EXPECT_EQ(Told("# size count type redop root time\n" + row),
-            "line 1: the table has no column where \"time algbw busbw\" are");
+            "line 1: the table has no column; expected \"time algbw busbw\"");
   EXPECT_EQ(Told("# size count type redop root\n" + row),
-            "line 1: the table has 0 columns \"time\"; it has one or two");
+            "line 1: the table has 0 columns \"time\"; expected one or two");
   EXPECT_EQ(Told("# size count type time algbw busbw time algbw busbw time algbw busbw\n" + row),
-            "line 1: the table has 3 columns \"time\"; it has one or two");
+            "line 1: the table has 3 columns \"time\"; expected one or two");
   EXPECT_EQ(Told(""), "the text has no row of nccl-tests");
   EXPECT_EQ(Told("hello\n"), "the text has no row of nccl-tests");
 }
@@ -402,10 +399,10 @@ TEST(NcclTestsLog, BadRows) {
       "line 3: the row has \"sum\" between type and time; its table has redop and root there");
   EXPECT_EQ(with("1048576 262144 float sum -2" + times),
             "line 3: the row has \"-2\" between type and time; its table has redop and root there");
-  EXPECT_EQ(
-      with("1048576 262144 fp3 sum -1" + times),
-      "line 3: the type \"fp3\" is not known (int8 uint8 int32 uint32 int64 uint64 half float "
-      "double bfloat16 f8e4m3 f8e5m2)");
+  EXPECT_EQ(with("1048576 262144 fp3 sum -1" + times),
+            "line 3: unknown type \"fp3\"; expected one of int8 uint8 int32 uint32 int64 uint64 "
+            "half float "
+            "double bfloat16 f8e4m3 f8e5m2");
   EXPECT_EQ(with("99999999999999999999 262144 float sum -1" + times),
             "line 3: \"99999999999999999999\" is not below 2^63");
   EXPECT_EQ(with("1048576 99999999999999999999 float sum -1" + times),
@@ -451,7 +448,7 @@ TEST(NcclTestsLog, ErrorsShowLittleOfTheText) {
 
 TEST(NcclTestsLog, LimitsAreKept) {
   EXPECT_EQ(Told(std::string(kMaxNcclTestsBytes + 1, ' ')),
-            "it has 33554433 bytes; at most 33554432 are read");
+            "the log has 33554433 bytes; at most 33554432 are read");
   std::string rows = kNewHead;
   for (int64_t i = 0; i <= kMaxNcclTestsRows; ++i) rows += "8 2 float sum -1 9 0 0 0 9 0 0 0\n";
   EXPECT_EQ(Told(rows, Op::kAllReduce), "line 262147: there are more than 262144 rows");
@@ -488,36 +485,36 @@ TEST(NcclTestsLog, BadJson) {
   EXPECT_EQ(Told("{}"), "key 'results' is missing");
   EXPECT_EQ(Told("{\"results\":1}"), "results is 1; it must be a list");
   EXPECT_EQ(Told("{\"results\":[]}"), "the text has no row of nccl-tests");
-  EXPECT_EQ(Told("{\"results\":[1]}"), "result 1: it is 1; an object is read");
+  EXPECT_EQ(Told("{\"results\":[1]}"), "result 1: it is 1; it must be an object");
   EXPECT_EQ(with("all_reduce_perf", "my_perf").substr(0, 39),
             "args: the test is \"/opt/my_perf\"; read ");
   EXPECT_EQ(Told(kJson, Op::kReduce), "args names all_reduce, but the log is given as reduce");
   EXPECT_EQ(with("\"config\":{", "\"config\":[],\"x\":{"),
-            "config: config is []; an object is read");
+            "config: config is []; it must be an object");
   EXPECT_EQ(with("\"devices\":[", "\"devices\":1,\"x\":["),
             "config: devices is 1; it must be a list");
   EXPECT_EQ(with("\"ngpus\":1", "\"ngpus\":0"),
             "config: nthreads is 1, ngpus 0; they must be between 1 and 65536");
   EXPECT_EQ(with("\"ngpus\":1,", ""), "config: key 'ngpus' is missing");
   EXPECT_EQ(with("\"rank\":2", "\"rank\":3"),
-            "config: device 2: rank 3 follows rank 1; ranks are listed from 0 on, each once");
+            "config: device 2: rank 3 follows rank 1; ranks must be listed from 0 on, each once");
   EXPECT_EQ(with("\"hostname\":\"b\"", "\"hostname\":1"),
             "config: device 2: hostname is 1; it must be a string");
   EXPECT_EQ(with("\"devices\":[", "\"devices\":[7,"), "config: device 0: 7 is not an object");
   EXPECT_EQ(with("\"size\":4000000", "\"size\":-4000000"),
-            "result 2: -4000000 bytes, count 1000000; neither is below 0");
+            "result 2: -4000000 bytes, count 1000000; neither may be below 0");
   EXPECT_EQ(with("\"count\":1000000,", ""), "result 2: key 'count' is missing");
-  EXPECT_EQ(with("\"type\":\"float\"", "\"type\":\"f\""), "result 1: the type \"f\" is not known");
+  EXPECT_EQ(with("\"type\":\"float\"", "\"type\":\"f\""), "result 1: unknown type \"f\"");
   EXPECT_EQ(with("\"root\":\"    -1\"", "\"root\":\"x\""),
             "result 1: root is \"x\"; it must be a rank, or -1");
   EXPECT_EQ(with("\"time\":40.0", "\"time\":\"nan\""),
-            "result 2: out_of_place: time is \"nan\"; it must be a number from 0 on");
+            "result 2: out_of_place: time is \"nan\"; it must be a number of at least 0");
   EXPECT_EQ(with("\"time\":50.0", "\"cpu_time\":50.0"),
-            "result 2: in_place: it has cpu_time, what the host takes (-C 1); \"time\" is read");
+            "result 2: in_place: it has cpu_time, the host's time (-C 1); expected \"time\"");
   EXPECT_EQ(with("\"out_of_place\":", "\"out_of_place\":null,\"x\":"),
-            "result 1: out_of_place: it is null; an object is read");
+            "result 1: out_of_place: it is null; it must be an object");
   EXPECT_EQ(with("\"nwrong\":2.0", "\"nwrong\":-2.0"),
-            "result 2: out_of_place: nwrong is -2.0; it must be a number from 0 on");
+            "result 2: out_of_place: nwrong is -2.0; it must be a number of at least 0");
   EXPECT_EQ(with("\"count\":3", "\"count\":-3"),
             "out_of_bounds: count is -3; it must be at least 0");
 }
@@ -537,8 +534,7 @@ TEST(NcclTestsLog, ATruncatedLogIsReadOrRefused) {
   }
 }
 
-// Logs of other people, which are not part of the sources:
-// --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
+// Real logs, which are not part of the sources: --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
 TEST(NcclTestsLog, ReadsTheSamples) {
   const char* const folder = std::getenv("MESHIFT_NCCL_SAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MESHIFT_NCCL_SAMPLES does not name a folder of samples";
@@ -564,7 +560,7 @@ TEST(NcclTestsLog, ReadsTheSamples) {
     std::stringstream text;
     text << in.rdbuf();
     EXPECT_EQ(NcclTestsOpOfFile(file), op);
-    // The rows alone tell which it is.
+    // The rows alone tell the collective.
     const NcclTestsLog log = Parsed(text.str());
     ASSERT_FALSE(log.rows.empty()) << file;
     EXPECT_EQ(log.op, op);

@@ -19,7 +19,7 @@ namespace {
 using Op = NcclTestsOp;
 
 constexpr size_t kMaxWordBytes = 100;
-constexpr double kArithmetic = 1 + 1e-6;  // nccl-tests' own rounding, before it prints
+constexpr double kArithmetic = 1 + 1e-6;  // the rounding of nccl-tests' arithmetic before it prints
 
 struct OpFacts {
   Op op;
@@ -44,7 +44,7 @@ constexpr std::array<OpFacts, kNumNcclTestsOps> kOps = {{
 
 const OpFacts& FactsOf(Op op) { return kOps[static_cast<size_t>(op)]; }
 
-// busbw over algbw among `ranks`.
+// The ratio of busbw to algbw among `ranks` ranks.
 double BusFactor(const OpFacts& op, int64_t ranks) {
   const double part = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return op.op == Op::kAllReduce ? 2 * part : op.blocks ? part : 1;
@@ -96,7 +96,7 @@ std::optional<NcclTestsOp> NcclTestsOpOfProgram(std::string_view path) {
 
 std::optional<NcclTestsOp> NcclTestsOpOfFile(std::string_view path) {
   std::string name = Normal(BaseName(path));
-  // Words with others inside come first, and are taken away once they are found.
+  // Words that contain others come first, and are removed once found.
   constexpr std::array<Op, kNumNcclTestsOps> kOrder = {
       Op::kReduceScatter, Op::kAllReduce, Op::kAllGather, Op::kAllToAll, Op::kBroadcast,
       Op::kSendRecv,      Op::kReduce,    Op::kGather,    Op::kScatter};
@@ -120,7 +120,7 @@ void NcclTestsOpEvidence::AddBandwidth(int64_t number, const RoundedNumber& alg,
   for (const OpFacts& op : kOps) {
     if (!Fits(op.op)) continue;
     const int64_t among = ranks != 0 ? ranks : op.blocks ? blocks : 0;
-    // Without the ranks all_reduce's factor is only known to be below 2.
+    // Without the number of ranks, all_reduce's factor is only known to lie in 1..2.
     const bool range = among == 0 && op.op == Op::kAllReduce;
     const double most = range ? 2 : BusFactor(op, among == 0 ? 1 : among);
     const double least = range ? 1 : most;
@@ -158,7 +158,7 @@ void NcclTestsOpEvidence::AddNames(int64_t number, const NcclTestsNames& row, in
       Exclude(op.op, number, fmt::format("root is missing; {} has one", op.name));
     } else if (!row.has_root_column && op.op == Op::kAllGather &&
                row.redop != NcclTestsNames::Redop::kNoColumn) {
-      // The tables of old versions, which had columns of their own each.
+      // For the tables of old versions, in which each collective had columns of its own.
       Exclude(op.op, number, "the table has redop and not root; all_gather has neither");
     } else if (!row.has_root_column && op.op == Op::kAllToAll &&
                row.redop == NcclTestsNames::Redop::kNoColumn) {

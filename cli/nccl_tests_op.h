@@ -1,4 +1,4 @@
-// The collectives of nccl-tests: their names, and telling them from the rows of a table.
+// The collectives of nccl-tests: their names, and the evidence for one in the rows of a table.
 //
 //   ParseNcclTestsOp("alltoall_perf");                    // kAllToAll
 //   NcclTestsOpEvidence evidence;
@@ -32,25 +32,26 @@ inline constexpr int kNumNcclTestsOps = 9;
 // "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv",
 // "gather", "scatter".
 std::string_view Name(NcclTestsOp op);
-// Whether the op's bytes are count elements per rank, times the ranks; else they are count
-// elements.
+// Whether the op's bytes are a count of elements per rank, times the number of ranks. Other ops
+// count the elements once.
 bool HasBlocks(NcclTestsOp op);
 
-// Reads a word of a user: a name as above, or as nccl-tests has it (alltoall_perf). Case, '_' and
-// '-' do not matter.
+// Reads a name that a user writes: one of those above, or nccl-tests' own (alltoall_perf). Case,
+// '_' and '-' do not matter.
 std::optional<NcclTestsOp> ParseNcclTestsOp(std::string_view word);
-// Reads the name of a program, with its folder: /opt/bin/all_reduce_perf, alltoall_perf_mpi.
+// Reads the name of a program, which may have a path: /opt/bin/all_reduce_perf, alltoall_perf_mpi.
 std::optional<NcclTestsOp> NcclTestsOpOfProgram(std::string_view path);
-// Reads the name of a file, nccl_tests_allgather.log; none where it names no collective, or two.
+// Reads the name of a file, such as nccl_tests_allgather.log; none if it names no collective, or
+// two.
 std::optional<NcclTestsOp> NcclTestsOpOfFile(std::string_view path);
 
-// A number that was printed rounded: it was within `half` of `value`.
+// A number that was rounded when printed: it lies within `half` of `value`.
 struct RoundedNumber {
   double value = 0;
   double half = 0;
 };
 
-// The left part of a row.
+// The columns of a row before its times.
 struct NcclTestsNames {
   enum class Redop {
     kNoColumn,
@@ -66,12 +67,12 @@ struct NcclTestsNames {
   std::optional<int64_t> root;  // -1: none
 };
 
-// Which collectives the rows of a log fit, and why not the others. Rows have numbers from 1 on.
-// `ranks` is 0 where the log does not list them; `blocks` is a row's bytes over the bytes of its
-// count. Memory is O(1).
+// The collectives that the rows of a log fit, and the reason why each other one does not. Rows are
+// numbered from 1. `ranks` is 0 if the log does not list them; `blocks` is the ratio of a row's
+// bytes to the bytes of its count. Takes O(1) memory.
 class NcclTestsOpEvidence {
  public:
-  // Compares bytes with count, and looks at redop and root.
+  // Compares bytes with count, and checks redop and root.
   void AddNames(int64_t number, const NcclTestsNames& names, int64_t ranks, int64_t blocks);
   // Compares busbw with algbw.
   void AddBandwidth(int64_t number, const RoundedNumber& alg, const RoundedNumber& bus,
@@ -79,7 +80,7 @@ class NcclTestsOpEvidence {
 
   bool Fits(NcclTestsOp op) const { return Number(op) == 0; }
   std::vector<NcclTestsOp> Fitting() const;
-  // The row that the op does not fit, 0 where it fits all, and what is wrong there.
+  // The first row that the op does not fit, 0 if it fits all; and the reason.
   int64_t Number(NcclTestsOp op) const { return number_[static_cast<size_t>(op)]; }
   const std::string& Why(NcclTestsOp op) const { return why_[static_cast<size_t>(op)]; }
 

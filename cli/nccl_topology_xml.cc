@@ -29,10 +29,11 @@ namespace {
 constexpr size_t kMaxLinkText = 100;
 constexpr int64_t kMaxMbps = 100'000'000;
 constexpr int64_t kMaxSm = 9999;
-constexpr int64_t kMaxLinks = 1000;  // that one <nvlink> counts
+constexpr int64_t kMaxLinks = 1000;  // the largest count of one <nvlink>
 constexpr size_t kMaxParts = 16;     // of one GPU (mlopart); NCCL has fewer
 
-// The link of a <pci>, as text. Long text is not valid, and cut: every NIC below copies it.
+// The link of a <pci>, as text. Long text is invalid anyway and is cut, because every NIC below
+// copies it.
 struct PciLink {
   int64_t line = 0;
   std::string speed;  // "16 GT/s", "32.0 GT/s PCIe", "Unknown speed", ""
@@ -64,7 +65,7 @@ struct Frame {
 class TopologyReader {
  public:
   absl::StatusOr<NcclTopologyFile> Read(std::string_view xml) {
-    // The coding is given, so that a file's own declaration does not matter.
+    // Set the encoding here, so that the file's own declaration does not matter.
     const std::unique_ptr<XML_ParserStruct, decltype(&XML_ParserFree)> parser(
         XML_ParserCreate("UTF-8"), &XML_ParserFree);
     if (parser == nullptr) return absl::ResourceExhaustedError("expat has no memory");
@@ -94,10 +95,10 @@ class TopologyReader {
   static void XMLCALL OnDoctype(void* self, const XML_Char* /*name*/, const XML_Char* /*system*/,
                                 const XML_Char* /*publics*/, int /*has_subset*/) {
     static_cast<TopologyReader*>(self)->Check(
-        InvalidArgument("there is a DOCTYPE; a topology without one is read"));
+        InvalidArgument("the file has a DOCTYPE; a topology must not have one"));
   }
 
-  // Stops at the first error.
+  // Records the first error and stops the parser.
   void Check(const absl::Status& status) {
     if (status.ok()) return;
     error_ = Annotate(status, fmt::format("line {}", Line()));
@@ -114,7 +115,7 @@ class TopologyReader {
     return std::nullopt;
   }
 
-  // An integer between the two, none where the attribute is not there.
+  // An integer in [least, most]; none if the attribute is missing.
   static absl::StatusOr<std::optional<int64_t>> Integer(const XML_Char** attributes,
                                                         std::string_view name, int64_t least,
                                                         int64_t most) {
@@ -137,7 +138,7 @@ class TopologyReader {
     Frame frame;
     if (frames_.empty()) {
       if (name != "system") {
-        return InvalidArgument("the root is {}; a topology has <system>", Quoted(name));
+        return InvalidArgument("the root is {}; expected <system>", Quoted(name));
       }
       frame.element = Element::kSystem;
       MESHIFT_RETURN_IF_ERROR(CheckVersion(attributes));
@@ -170,12 +171,12 @@ class TopologyReader {
     return absl::OkStatus();
   }
 
-  // As NCCL does: any way to write 1.
+  // Accepts any spelling of 1, as NCCL does.
   static absl::Status CheckVersion(const XML_Char** attributes) {
     const auto version = Attribute(attributes, "version");
-    if (!version) return InvalidArgument("<system> has no version; NCCL's is 1");
+    if (!version) return InvalidArgument("<system> has no version; expected 1");
     if (std::strtol(version->data(), nullptr, 0) == 1) return absl::OkStatus();
-    return InvalidArgument("the version is {}; NCCL's is 1", Quoted(*version));
+    return InvalidArgument("the version is {}; expected 1", Quoted(*version));
   }
 
   void StartCpu(const XML_Char** attributes) {
@@ -206,7 +207,7 @@ class TopologyReader {
     NcclTopologyGpu gpu;
     gpu.busid = pci->busid;
     MESHIFT_ASSIGN_OR_RETURN(gpu.sm, Integer(attributes, "sm", 1, kMaxSm));
-    // Ranks that share a GPU have an element each; partitions are GPUs of their own.
+    // Ranks that share a GPU have an element each, which counts once; partitions count as GPUs.
     const std::string part(Attribute(attributes, "mlopart").value_or(""));
     if (std::find(pci->parts.begin(), pci->parts.end(), part) != pci->parts.end()) {
       *element = Element::kSkipped;
@@ -235,7 +236,7 @@ class TopologyReader {
     Host::Nic net;
     net.nic.name = Shown(Attribute(attributes, "name").value_or(""));
     if (nic.link) net.link = *nic.link;
-    // Some NICs have -1, where NCCL takes 10 Gb/s.
+    // Some NICs have -1; NCCL assumes 10 Gb/s for them.
     MESHIFT_ASSIGN_OR_RETURN(const auto speed, Integer(attributes, "speed", -1, kMaxMbps));
     if (speed.value_or(0) > 0) {
       net.nic.mbps = *speed;
@@ -245,9 +246,9 @@ class TopologyReader {
     return absl::OkStatus();
   }
 
-  // None where the file does not say how fast the link is.
+  // None if the file does not give the speed of the link.
   static absl::StatusOr<std::optional<int64_t>> PcieMbps(const PciLink& link) {
-    // As /sys writes what it does not know.
+    // The texts that /sys has for unknown values.
     const bool unknown_speed = link.speed.empty() || link.speed.rfind("Unknown", 0) == 0;
     const bool unknown_width =
         link.width.empty() || link.width == "0" || link.width == "63" || link.width == "255";
@@ -255,8 +256,8 @@ class TopologyReader {
     struct Lane {
       std::string_view speed;
       std::string_view other;
-      int64_t bits;  // 10^6 bit/s, with what the coding adds
-      int64_t part;  // that is left of it, over `of`
+      int64_t bits;  // 10^6 bit/s, before decoding
+      int64_t part;  // the payload's share is part / of
       int64_t of;
     };
     static constexpr std::array<Lane, 7> kLanes = {{{"2.5", "2.5", 2500, 8, 10},
@@ -290,7 +291,7 @@ class TopologyReader {
   }
 
   absl::StatusOr<NcclTopologyFile> Finish() {
-    // <gpu> and <net> are NCCL's own findings; PCI classes only stand in for them.
+    // <gpu> and <net> are NCCL's own findings; PCI classes only replace them.
     const bool has_gpus = std::any_of(hosts_.begin(), hosts_.end(),
                                       [](const Host& host) { return !host.gpus.empty(); });
     const bool has_nets = std::any_of(hosts_.begin(), hosts_.end(),
@@ -306,7 +307,8 @@ class TopologyReader {
       if (first == nullptr) first = &host;
       if (host.gpus.size() != first->gpus.size() || host.nets.size() != first->nets.size()) {
         return InvalidArgument(
-            "host {:#x} has {} GPUs and {} NICs, host {:#x} {} and {}; all must have the same",
+            "host {:#x} has {} GPUs and {} NICs, host {:#x} {} and {}; all hosts must have the "
+            "same",
             first->hash, first->gpus.size(), first->nets.size(), host.hash, host.gpus.size(),
             host.nets.size());
       }
@@ -341,13 +343,13 @@ class TopologyReader {
 
 absl::StatusOr<NcclTopologyFile> ParseNcclTopology(std::string_view xml) {
   if (xml.size() > static_cast<size_t>(kMaxNcclTopologyBytes)) {
-    return InvalidArgument("it has {} bytes; at most {} are read", xml.size(),
+    return InvalidArgument("the file has {} bytes; at most {} are read", xml.size(),
                            kMaxNcclTopologyBytes);
   }
-  // UTF-16 has such bytes, which expat would take by its first two.
+  // UTF-16 text contains such bytes; expat would detect the encoding by its first two.
   const size_t zero = xml.find('\0');
   if (zero != std::string_view::npos) {
-    return InvalidArgument("byte {} is 0; XML in UTF-8 is read", zero);
+    return InvalidArgument("byte {} is 0; expected XML in UTF-8", zero);
   }
   return TopologyReader().Read(xml);
 }

@@ -1,23 +1,24 @@
-// NCCL's XML of a node: a file for NCCL_TOPO_FILE, or what NCCL_TOPO_DUMP_FILE writes.
+// Reads NCCL's XML description of a node: a file for NCCL_TOPO_FILE, or one that
+// NCCL_TOPO_DUMP_FILE has written.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(NcclTopologyFile node, ParseNcclTopology(xml));
 //   node.gpus.size();         // 8
 //   node.nics[0].mbps;        // 400000, from its <net>
 //
-// The reader counts what NCCL counts:
+// The reader counts the devices that NCCL counts:
 //
-//   GPUs   the <gpu> elements of PCI devices; where the file has none, as files for
-//          NCCL_TOPO_FILE do, PCI devices of class 0x03...
-//   NICs   the <net> elements of a <nic> (a NIC of two ports has two), without those that NCCL
-//          ignores (no `dev`) or has merged into another (net="0"); where the file has none, PCI
-//          devices of class 0x02...
+//   GPUs   the <gpu> elements of PCI devices; without any (as in files for NCCL_TOPO_FILE), PCI
+//          devices of class 0x03...
+//   NICs   the <net> elements of a <nic> (a NIC of two ports has two), except those that NCCL
+//          ignores (no `dev`) or has merged into another (net="0"); without any, PCI devices of
+//          class 0x02...
 //
-// Elements that NCCL does not read, or not where they stand, are skipped with all that is in them.
-// A dump may have several hosts (cpu host_hash), as that of a multi-node NVLink domain has: they
-// must have the same numbers, and the first one's devices are given.
+// Elements that NCCL does not read, or not in their place, are skipped with their content. A dump
+// may have several hosts (cpu host_hash), as that of a multi-node NVLink domain has. All must have
+// the same numbers of devices; the first host's are returned.
 //
 // Errors are INVALID_ARGUMENT and name line, value and rule; they show at most 200 bytes of the
-// text. A DOCTYPE is refused, and with it all entities. Time and memory are linear.
+// text. A DOCTYPE is refused, and so are entities, which need one. Time and memory are linear.
 #ifndef MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
 #define MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
 
@@ -35,8 +36,8 @@ inline constexpr int64_t kMaxNcclTopologyBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxNcclTopologyDepth = 64;  // of elements; NCCL's own have about 10
 
 enum class NicSpeed {
-  kNet,      // <net speed>: what the network does
-  kPcie,     // a bound: what the NIC's own PCIe link carries, link_speed times link_width
+  kNet,      // <net speed>: the speed of the network
+  kPcie,     // an upper bound: the NIC's PCIe link, link_speed times link_width
   kUnknown,  // the file has neither; mbps is 0
 };
 
@@ -50,19 +51,19 @@ struct NcclTopologyNic {
 struct NcclTopologyGpu {
   std::string busid;               // at most 200 bytes
   std::optional<int64_t> sm;       // compute capability: 90 is 9.0
-  std::optional<int64_t> nvlinks;  // to GPUs and switches, in all
+  std::optional<int64_t> nvlinks;  // to GPUs and switches together
   friend bool operator==(const NcclTopologyGpu&, const NcclTopologyGpu&) = default;
 };
 
 struct NcclTopologyFile {
-  int64_t hosts = 1;                  // that the file describes; at least 1
+  int64_t hosts = 1;                  // described by the file; at least 1
   std::vector<NcclTopologyGpu> gpus;  // of one host, in the file's order; at least one
   std::vector<NcclTopologyNic> nics;  // of one host
   friend bool operator==(const NcclTopologyFile&, const NcclTopologyFile&) = default;
 };
 
-// Reads <system version="1">, the only version of NCCL's. PCIe's bound takes 128b/130b coding from
-// 8 GT/s on and 8b/10b below; packets' headers are not taken off.
+// Parses <system version="1">, NCCL's only version. The PCIe bound assumes 128b/130b coding from 8
+// GT/s on and 8b/10b below; it includes packet headers.
 absl::StatusOr<NcclTopologyFile> ParseNcclTopology(std::string_view xml);
 
 }  // namespace meshift::cli

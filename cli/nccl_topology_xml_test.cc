@@ -17,7 +17,7 @@
 namespace meshift::cli {
 namespace {
 
-// As a file for NCCL_TOPO_FILE: two GPUs and a NIC under a switch, and a second such switch.
+// A file for NCCL_TOPO_FILE: two switches, each with two GPUs and a NIC.
 constexpr char kClasses[] = R"(<!-- a node -->
 <system version="1">
   <cpu numaid="0" arch="x86_64">
@@ -36,7 +36,7 @@ constexpr char kClasses[] = R"(<!-- a node -->
 </system>
 )";
 
-// As NCCL dumps it: {} is the host's hash.
+// A dump by NCCL; {} is the host's hash.
 constexpr char kDumpedCpu[] = R"(
   <cpu host_hash="{}" numaid="0" arch="x86_64">
     <pci busid="0000:01:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
@@ -92,7 +92,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// The NIC of a file with such a link.
+// The NIC of a file with this PCIe link.
 NcclTopologyNic NicOf(const std::string& link) {
   const NcclTopologyFile file =
       Parsed(System(Cpu(Pci("class=\"0x030200\"") + Pci("class=\"0x020000\" " + link))));
@@ -145,10 +145,10 @@ TEST(NcclTopology, HostsMustHaveTheSame) {
   EXPECT_EQ(two.hosts, 2);
   EXPECT_EQ(two.gpus.size(), 1);
   EXPECT_EQ(two.nics.size(), 3);
-  // The two CPUs of one host.
+  // Two CPUs of one host.
   EXPECT_EQ(Told(System(Dumped("0x1") + Dumped("0x01"))), "2, 6");
   EXPECT_EQ(Told(System(Dumped("0x1") + Dumped("0x2") + Dumped("0x2"))),
-            "host 0x1 has 1 GPUs and 3 NICs, host 0x2 2 and 6; all must have the same");
+            "host 0x1 has 1 GPUs and 3 NICs, host 0x2 2 and 6; all hosts must have the same");
 }
 
 TEST(NcclTopology, PcieBoundsTheSpeed) {
@@ -175,13 +175,11 @@ TEST(NcclTopology, BadValues) {
   const auto with = [](const std::string& from, const std::string& to) {
     return Told(Replaced(System(Dumped()), from, to));
   };
-  EXPECT_EQ(with("version=\"1\"", ""), "line 1: <system> has no version; NCCL's is 1");
-  EXPECT_EQ(with("version=\"1\"", "version=\"2\""), "line 1: the version is \"2\"; NCCL's is 1");
-  EXPECT_EQ(with("version=\"1\"", "version=\"one\""),
-            "line 1: the version is \"one\"; NCCL's is 1");
+  EXPECT_EQ(with("version=\"1\"", ""), "line 1: <system> has no version; expected 1");
+  EXPECT_EQ(with("version=\"1\"", "version=\"2\""), "line 1: the version is \"2\"; expected 1");
+  EXPECT_EQ(with("version=\"1\"", "version=\"one\""), "line 1: the version is \"one\"; expected 1");
   EXPECT_EQ(with("version=\"1\"", "version=\"0x1\""), "1, 3");
-  EXPECT_EQ(Told("<graphs version=\"1\"/>"),
-            "line 1: the root is \"graphs\"; a topology has <system>");
+  EXPECT_EQ(Told("<graphs version=\"1\"/>"), "line 1: the root is \"graphs\"; expected <system>");
   EXPECT_EQ(with("sm=\"90\"", "sm=\"9.0\""),
             "line 5: sm is \"9.0\"; it must be an integer between 1 and 9999");
   EXPECT_EQ(with("sm=\"90\"", "sm=\"0\""),
@@ -229,11 +227,11 @@ TEST(NcclTopology, BadXml) {
   EXPECT_EQ(Told(System("&x;")), "line 1: the XML is not well-formed: undefined entity");
   EXPECT_EQ(Told(System("\xff")),
             "line 1: the XML is not well-formed: not well-formed (invalid token)");
-  EXPECT_EQ(Told(std::string("\xff\xfe<\0s\0", 6)), "byte 3 is 0; XML in UTF-8 is read");
+  EXPECT_EQ(Told(std::string("\xff\xfe<\0s\0", 6)), "byte 3 is 0; expected XML in UTF-8");
 }
 
 TEST(NcclTopology, EntitiesAreRefused) {
-  const std::string refused = "line 1: there is a DOCTYPE; a topology without one is read";
+  const std::string refused = "line 1: the file has a DOCTYPE; a topology must not have one";
   EXPECT_EQ(Told("<!DOCTYPE system><system version=\"1\"/>"), refused);
   EXPECT_EQ(Told("<!DOCTYPE system SYSTEM \"file:///etc/hostname\"><system version=\"1\"/>"),
             refused);
@@ -249,7 +247,7 @@ TEST(NcclTopology, EntitiesAreRefused) {
 
 TEST(NcclTopology, LimitsAreKept) {
   EXPECT_EQ(Told(std::string(kMaxNcclTopologyBytes + 1, ' ')),
-            "it has 4194305 bytes; at most 4194304 are read");
+            "the file has 4194305 bytes; at most 4194304 are read");
   std::string deep;
   for (int i = 0; i < 63; ++i) deep += "<x>";
   std::string end;
@@ -282,8 +280,7 @@ TEST(NcclTopology, ATruncatedFileIsRefused) {
   }
 }
 
-// Files of other people, which are not part of the sources:
-// --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
+// Real files, which are not part of the sources: --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
 TEST(NcclTopology, ReadsTheSamples) {
   const char* const folder = std::getenv("MESHIFT_NCCL_SAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MESHIFT_NCCL_SAMPLES does not name a folder of samples";

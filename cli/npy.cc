@@ -25,14 +25,14 @@
 namespace meshift::cli {
 namespace {
 
-// Elements are copied as they lie in memory.
+// Elements are copied without a change of byte order.
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kMaxDims = 64;     // NumPy's own limit, since its version 2
 constexpr size_t kQuoteLimit = 40;  // characters of a file that a message shows
 
-// `text` in quotes, cut short, without bytes that a terminal may not like.
+// `text` in quotes, cut short, with '?' for each byte that is not printable ASCII.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text.substr(0, kQuoteLimit)) {
@@ -42,8 +42,8 @@ std::string Quoted(std::string_view text) {
   return out + (text.size() > kQuoteLimit ? "...\"" : "\"");
 }
 
-// The dict literal of a header. NumPy writes one form; others that Python reads the same way, with
-// other spaces, quotes or order, are read too.
+// Parses the dict literal of a header. NumPy writes one form; spaces, quotes and order may differ,
+// as in Python.
 class DictReader {
  public:
   explicit DictReader(std::string_view text) : rest_(text) {}
@@ -140,7 +140,7 @@ class DictReader {
                        : header->kind == 'f'                        ? one_of({1, 2, 4, 8})
                        : header->kind == 'c'                        ? one_of({8, 16})
                                              : header->kind == 'V' && one_of({1, 2});
-    // A raw item has no order of bytes, and so cannot be big-endian.
+    // A raw item has no byte order, so it cannot be big-endian.
     const bool ordered = header->item_bytes > 1 && header->kind != 'V';
     const bool fits =
         order == '<' || (order == '|' && !ordered) || (order == '>' && header->kind != 'V');
@@ -168,7 +168,7 @@ class DictReader {
         ++digits;
       }
       if (digits == 0) return Unexpected("a size, which is a number");
-      // Python has no such number.
+      // Python refuses leading zeros, too.
       if (digits > 1 && rest_[0] == '0') return Unexpected("a size without leading zeros");
       rest_.remove_prefix(digits);
       shape->push_back(size);
@@ -185,7 +185,7 @@ class DictReader {
   std::string_view rest_;
 };
 
-// The descr under which `dtype` is written.
+// The descr that is written for `dtype`.
 std::string_view DescrOf(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -226,10 +226,10 @@ std::string_view DescrOf(DType dtype) {
   return "|V1";
 }
 
-// Of one item: a byte of two elements where the dtype has 4 bits.
+// The bytes of one item, which is two elements if the dtype has 4 bits.
 int ItemBytes(DType dtype) { return std::max(1, BitWidth(dtype) / 8); }
 
-// The shape in items of a local tensor.
+// The shape of a local tensor, in items.
 Shape ItemShape(DType dtype, absl::Span<const int64_t> shape) {
   Shape items(shape.begin(), shape.end());
   if (BitWidth(dtype) == 4 && !items.empty()) items.back() /= 2;
@@ -248,14 +248,14 @@ std::string ShapeText(absl::Span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
-// Reverses the bytes of every number.
+// Reverses the bytes of each number.
 void SwapBytes(int number_bytes, absl::Span<std::byte> data) {
   for (size_t i = 0; i + number_bytes <= data.size(); i += number_bytes) {
     std::reverse(data.begin() + i, data.begin() + i + number_bytes);
   }
 }
 
-// Brings items whose first index varies fastest into C order.
+// Converts Fortran order (the first index varies fastest) to C order.
 void Transpose(absl::Span<const int64_t> shape, int item_bytes, absl::Span<std::byte> data) {
   const std::vector<std::byte> columns(data.begin(), data.end());
   const size_t rank = shape.size();
@@ -285,14 +285,14 @@ std::string NpyHeader::ToString() const {
 absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
   if (bytes.substr(0, kMagic.size()) != kMagic) {
-    return InvalidArgument("no .npy file: it begins with {} instead of \\x93NUMPY",
+    return InvalidArgument("not a .npy file: it begins with {} instead of \\x93NUMPY",
                            Quoted(bytes.substr(0, kMagic.size())));
   }
   if (bytes.size() < 10) return InvalidArgument("cut short: {} bytes, no header", bytes.size());
   const int major = byte(6);
   const int minor = byte(7);
   if (major < 1 || major > 3 || minor != 0) {
-    return InvalidArgument(".npy version {}.{} is not known (1.0, 2.0, 3.0)", major, minor);
+    return InvalidArgument("unknown .npy version {}.{}; expected 1.0, 2.0 or 3.0", major, minor);
   }
   const size_t begin = major == 1 ? 10 : 12;
   if (bytes.size() < begin) return InvalidArgument("cut short: {} bytes, no header", bytes.size());
@@ -303,13 +303,13 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view bytes) {
                            kMaxNpyHeaderBytes - static_cast<int64_t>(begin));
   }
   if (bytes.size() - begin < length) {
-    return InvalidArgument("cut short: the header has {} bytes, of which {} are there", length,
-                           bytes.size() - begin);
+    return InvalidArgument("cut short: the header has {} bytes, and the file only {} of them",
+                           length, bytes.size() - begin);
   }
   NpyHeader header;
   MESHIFT_RETURN_IF_ERROR(DictReader(bytes.substr(begin, length)).Read(&header));
   header.data_offset = static_cast<int64_t>(begin + length);
-  // As if the sizes 0 were not there, so that no product of some of them overflows.
+  // Ignore sizes of 0, so that no partial product overflows unseen.
   int64_t product = header.item_bytes;
   for (const int64_t size : header.shape) {
     if (size != 0 && !CheckedMul(product, size, &product)) {
@@ -356,7 +356,7 @@ std::string NpyHeaderBytes(DType dtype, absl::Span<const int64_t> shape) {
   std::string bytes(kMagic);
   bytes += '\x01';
   bytes += '\0';
-  // 16 dims of 19 digits have 400 characters: two bytes hold any length.
+  // Two bytes hold the length: 64 dims of 19 digits take about 1,400 characters.
   bytes += static_cast<char>(dict.size() & 0xff);
   bytes += static_cast<char>(dict.size() >> 8 & 0xff);
   return bytes + dict;

@@ -1,4 +1,5 @@
-// NumPy's .npy files, as bytes: reading them into the local tensor of a rank, and writing them.
+// NumPy's .npy format: parses and checks a file's header, converts its elements, writes a header.
+// Opens no files.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(NpyHeader header, ParseNpyHeader(bytes));
 //   header.data_offset;                             // where the elements begin
@@ -6,13 +7,13 @@
 //   MESHIFT_RETURN_IF_ERROR(FinishNpy(header, DType::kF32, data));   // data: the elements, as read
 //   file << NpyHeaderBytes(DType::kF32, {3, 4}) << data;
 //
-// Versions 1.0, 2.0 and 3.0 are read, 1.0 is written. Files in Fortran order and big-endian ones
-// are read right; files of structures and of Python objects are refused. Dtypes that NumPy lacks
+// Versions 1.0, 2.0 and 3.0 are read, 1.0 is written. Fortran order and big-endian files are
+// supported; files of structures and of Python objects are refused. Dtypes that NumPy does not have
 // are raw items:
 //
 //   bf16             "|V2"; also read: "<V2", "<u2" and ">u2"
 //   f8e4m3, f8e5m2   "|V1"; also read: "<V1", "|u1" and "|f1"
-//   f4e2m1           as the two above; an item is a byte of two elements, and the last dim is half
+//   f4e2m1           as f8; an item is a byte of two elements, so the last dim is half as long
 //
 // Errors are INVALID_ARGUMENT and name the value and the rule; the caller adds the file.
 #ifndef MESHIFT_CLI_NPY_H_
@@ -31,37 +32,38 @@
 
 namespace meshift::cli {
 
-// No header that is read is longer, magic string included; NumPy's own have 128 bytes or so.
+// The longest header that is read, magic string included; NumPy's own have about 128 bytes.
 inline constexpr int64_t kMaxNpyHeaderBytes = int64_t{1} << 16;
 
 struct NpyHeader {
-  // As NumPy has it: b bool, i signed, u unsigned, f float, c complex, V raw.
+  // NumPy's kind: b bool, i signed, u unsigned, f float, c complex, V raw.
   char kind = 'V';
   int item_bytes = 1;  // 1, 2, 4, 8 or 16
   bool big_endian = false;
   bool fortran_order = false;  // the first index varies fastest
   Shape shape;                 // of items
   int64_t data_offset = 0;     // the header's own length
-  int64_t data_bytes = 0;      // what must follow it, to the end of the file
+  int64_t data_bytes = 0;      // bytes of data after the header, to the end of the file
 
   // "<f4[3,4]", for messages.
   std::string ToString() const;
   friend bool operator==(const NpyHeader&, const NpyHeader&) = default;
 };
 
-// Reads the header at the start of `bytes`, which are a whole file or its first kMaxNpyHeaderBytes.
-// O(header): no size that the header names is allocated.
+// Parses the header at the start of `bytes`, which are a whole file or its first
+// kMaxNpyHeaderBytes. O(header): allocates nothing of the sizes that the header names.
 absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view bytes);
 
-// Whether the items may be `shape` elements of `dtype`.
+// Checks that the items are `shape` elements of `dtype`.
 absl::Status CheckNpy(const NpyHeader& header, DType dtype, absl::Span<const int64_t> shape);
 
-// Brings the elements, as they lie in the file, into C order and this machine's byte order, in
-// place (Fortran order takes a copy). An error where a bool is neither 0 nor 1.
+// Converts the elements, as read from the file, to C order and this machine's byte order, in place
+// (Fortran order takes a copy). INVALID_ARGUMENT if a bool is neither 0 nor 1.
 // REQUIRES: CheckNpy, and `data` has header.data_bytes.
 absl::Status FinishNpy(const NpyHeader& header, DType dtype, absl::Span<std::byte> data);
 
-// A file's bytes before the elements, which follow in C order, little endian. A multiple of 64.
+// The header of a file whose elements follow in C order, little endian. Its size is a multiple of
+// 64.
 std::string NpyHeaderBytes(DType dtype, absl::Span<const int64_t> shape);
 
 }  // namespace meshift::cli

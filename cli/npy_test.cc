@@ -17,7 +17,7 @@
 namespace meshift::cli {
 namespace {
 
-// A file of `version` with this dict, unpadded, and no data.
+// A file of `version` with this dict, without padding and data.
 std::string File(const std::string& dict, char version = 1) {
   std::string bytes = "\x93NUMPY";
   bytes += version;
@@ -33,7 +33,7 @@ std::string Dict(const std::string& descr, const std::string& shape,
   return "{'descr': '" + descr + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }\n";
 }
 
-// The header's text, or the error's.
+// The header's text, or the error.
 std::string Parsed(const std::string& bytes) {
   const absl::StatusOr<NpyHeader> header = ParseNpyHeader(bytes);
   return header.ok() ? header->ToString() : Message(header.status());
@@ -72,14 +72,16 @@ TEST(Npy, BadHeadersAreRefused) {
     std::string bytes;
     std::string message;
   } cases[] = {
-      {"", "no .npy file: it begins with \"\" instead of \\x93NUMPY"},
-      {"PK\x03\x04 and more", "no .npy file: it begins with \"PK?? a\" instead of \\x93NUMPY"},
+      {"", "not a .npy file: it begins with \"\" instead of \\x93NUMPY"},
+      {"PK\x03\x04 and more", "not a .npy file: it begins with \"PK?? a\" instead of \\x93NUMPY"},
       {"\x93NUMPY", "cut short: 6 bytes, no header"},
       {std::string("\x93NUMPY\x02\0\0\0\0", 11), "cut short: 11 bytes, no header"},
-      {std::string("\x93NUMPY\x04\0\0\0", 10), ".npy version 4.0 is not known (1.0, 2.0, 3.0)"},
-      {std::string("\x93NUMPY\x01\x01\0\0", 10), ".npy version 1.1 is not known (1.0, 2.0, 3.0)"},
+      {std::string("\x93NUMPY\x04\0\0\0", 10),
+       "unknown .npy version 4.0; expected 1.0, 2.0 or 3.0"},
+      {std::string("\x93NUMPY\x01\x01\0\0", 10),
+       "unknown .npy version 1.1; expected 1.0, 2.0 or 3.0"},
       {std::string("\x93NUMPY\x01\0\x10\0{'", 12),
-       "cut short: the header has 16 bytes, of which 2 are there"},
+       "cut short: the header has 16 bytes, and the file only 2 of them"},
       {std::string("\x93NUMPY\x02\0\0\0\0\x80", 12),
        "the header has 2147483648 bytes; at most 65524 are read"},
       {File(""), "the header has \"\" where it should have a dict, which begins with '{'"},
@@ -121,7 +123,7 @@ TEST(Npy, BadHeadersAreRefused) {
        "the header has the size \"99999999999999999999,), }?\", which does not fit 64 bits"},
       {File(Dict("<f4", "(4294967296, 4294967296)")),
        "<f4[4294967296,4294967296] has more than 2^63 - 1 bytes"},
-      // Nor where a 0 hides it.
+      // A size of 0 does not hide an overflow.
       {File(Dict("<f4", "(4294967296, 4294967296, 0)")),
        "<f4[4294967296,4294967296,0] has more than 2^63 - 1 bytes"},
   };
@@ -175,7 +177,7 @@ TEST(Npy, RawItemsMayHaveSeveralNames) {
     for (const char* descr : {"|V1", "<V1", "|u1", "|f1"}) EXPECT_TRUE(MayBe(descr, dtype));
     for (const char* descr : {"|i1", "|b1", "|V2"}) EXPECT_FALSE(MayBe(descr, dtype));
   }
-  // A number that NumPy has is not raw.
+  // A dtype that NumPy has is not read from raw items.
   EXPECT_FALSE(MayBe("|V2", DType::kF16));
   EXPECT_FALSE(MayBe("|V1", DType::kU8));
   EXPECT_FALSE(MayBe("|u1", DType::kBool));
@@ -204,7 +206,7 @@ std::vector<T> Finished(const std::string& dict, DType dtype, std::vector<T> val
 TEST(Npy, FortranOrderIsReadRight) {
   EXPECT_EQ(Finished<uint16_t>(Dict("<u2", "(2, 3)", "True"), DType::kU16, {0, 3, 1, 4, 2, 5}),
             (std::vector<uint16_t>{0, 1, 2, 3, 4, 5}));
-  // [i,j,k] is 100 i + 10 j + k.
+  // The element [i,j,k] is 100 i + 10 j + k.
   EXPECT_EQ(Finished<uint8_t>(Dict("|u1", "(2, 2, 2)", "True"), DType::kU8,
                               {0, 100, 10, 110, 1, 101, 11, 111}),
             (std::vector<uint8_t>{0, 1, 10, 11, 100, 101, 110, 111}));
@@ -217,7 +219,7 @@ TEST(Npy, FortranOrderIsReadRight) {
 TEST(Npy, BigEndianIsReadRight) {
   EXPECT_EQ(Finished<uint32_t>(Dict(">u4", "(2,)"), DType::kU32, {0x01020304, 0x05060708}),
             (std::vector<uint32_t>{0x04030201, 0x08070605}));
-  // Of a complex number both parts, each for itself.
+  // Both parts of a complex number are swapped separately.
   EXPECT_EQ(Finished<uint32_t>(Dict(">c8", "(1,)"), DType::kC64, {0x01020304, 0x05060708}),
             (std::vector<uint32_t>{0x04030201, 0x08070605}));
   EXPECT_EQ(Finished<uint16_t>(Dict(">u2", "(2, 2)", "True"), DType::kBF16,

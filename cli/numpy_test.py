@@ -15,7 +15,7 @@ MESHIFT = sys.argv[1]
 
 
 def part(array, mesh, placements, coordinate):
-    """What the rank at a coordinate holds of a tensor: chunks of ceil(size / n), cut in mesh order."""
+    """The rank's part of a tensor: chunks of ceil(size / n), cut in mesh order."""
     for size, place, i in zip(mesh.values(), placements, coordinate):
         if not place.startswith("S"):
             continue
@@ -80,7 +80,7 @@ def run(mesh, ranks, dtype, shape, from_, to, layout="C", order="<", versions=((
             assert got.dtype == want.dtype, (command, name, got.dtype)
             assert got.shape == want.shape, (command, name, got.shape, want.shape)
             assert got.tobytes() == want.tobytes(), (command, name, got, want)
-            # What was saved of the source is what was loaded.
+            # The saved source is equal to the loaded one.
             loaded = np.load(f"{source}/source.rank{name:05}.npy")
             saved = np.load(f"{target}/source.rank{name:05}.npy")
             if numpy_dtype is not None:

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A round trip with NumPy on the other side: numpy_test.sh MESHIFT SCRIPT.
+# Files written by NumPy are loaded, and saved files read by NumPy: numpy_test.sh MESHIFT SCRIPT.
 set -euo pipefail
 
-# Debian's, whose NumPy ./bazelw installs: another Python may come first on PATH.
+# Debian's Python, since ./bazelw installs NumPy for it; PATH may have another first.
 exec /usr/bin/python3 "$2" "$1"

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Ranks that were not all given the same arguments say so at once, and what the difference is. Runs under mpi_test.sh.
+# Ranks with different arguments report the difference at once. Runs under mpi_test.sh.
 #
 #   other_arguments_test.sh MPIRUN MPIRUN_GOES_ON MESHIFT
 set -u
 mpirun=$1 goes_on=$2 meshift=$3
 problem="--engine mpi --mesh d=3 --tensor f32[12] --from P --to R"
-# The arguments of ranks 0 and 1, those of rank 2, and what is said.
+# expect ARGUMENTS OTHERS MESSAGE: the arguments of ranks 0 and 1, those of rank 2, the message.
 expect() {
   local output
   # shellcheck disable=SC2086
@@ -23,8 +23,8 @@ expect "run --engine mpi --conformance --cases 20" "run --engine mpi --conforman
 expect "run $problem" "run $problem --seed 2" "run, and rank 2 to run --seed 2"
 expect "run $problem" "run ${problem/d=3/d=2}" "run --mesh d=3, and rank 2 to run --mesh d=2"
 expect "calibrate --engine mpi --max-bytes 64KiB" "run $problem" "calibrate --max-bytes 64KiB --repeat 20, and rank 2 to run --mesh d=3 --tensor f32[12] --from P --to R"
-# A rank whose arguments are wrong by themselves, first or last: all end with what is wrong with them, and none hangs behind it. The last
-# argument: how many say so.
+# Arguments that are wrong on their own, on the first rank or the last: all ranks print the mistake,
+# and none hangs. The last argument: the number of ranks that print it.
 expect_wrong() {
   local output
   # shellcheck disable=SC2086

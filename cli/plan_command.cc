@@ -63,7 +63,7 @@ absl::Status RunOne(const PlanFlags& flags, Io& io) {
 }  // namespace
 
 std::string PlanWithMessagesToJson(const Plan& plan) {
-  std::string messages;  // one line each: there may be many
+  std::string messages;  // one line each, since there may be many
   for (int step = 0; step < static_cast<int>(plan.steps().size()); ++step) {
     for (const RankMessage& message : MessagesOf(plan, step)) {
       Json contribution = Json::object();
@@ -76,14 +76,15 @@ std::string PlanWithMessagesToJson(const Plan& plan) {
       messages += (messages.empty() ? "\n    " : ",\n    ") + JsonText(json);
     }
   }
-  // The plan's text ends in "\n}"; its last key is followed by ours.
+  // The plan's text ends in "\n}"; insert the key before that.
   const std::string text = PlanToJson(plan, /*indent=*/2);
   return text.substr(0, text.rfind('\n')) + ",\n  \"messages\": [" + messages + "\n  ]\n}";
 }
 
 int PlanCommand(const PlanFlags& flags, Io& io) {
   if (flags.format != "text" && flags.format != "json") {
-    return Fail(io, InvalidArgument("--format: \"{}\" is no format (text json)", flags.format));
+    return Fail(
+        io, InvalidArgument("--format: unknown format '{}'; expected text or json", flags.format));
   }
   if (flags.allow_files && !flags.batch) {
     return Fail(io, InvalidArgument("--allow-files needs --batch"));

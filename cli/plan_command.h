@@ -16,13 +16,13 @@ namespace meshift::cli {
 struct PlanFlags {
   ProblemFlags problem;
   std::string format = "text";       // or "json"
-  bool messages = false;             // list who sends what
-  std::optional<std::string> batch;  // excludes a problem; what it leaves out, the flags say
-  bool allow_files = false;          // a line of the batch may name a topology's file
+  bool messages = false;             // also list the messages
+  std::optional<std::string> batch;  // excludes a problem; the other flags are its defaults
+  bool allow_files = false;          // a line of the batch may name a topology file
 };
 
-// Exit code 0 where there is a plan, whether or not it keeps the promise: it says so. For a batch,
-// 0 where the file could be read.
+// Returns exit code 0 if a plan is found, whether or not it keeps the promise; the output says
+// that. For a batch, 0 if the file could be read.
 int PlanCommand(const PlanFlags& flags, Io& io);
 
 // The plan as JSON with a key "messages": a list of {step, source, target, box, contribution}.

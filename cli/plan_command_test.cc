@@ -88,12 +88,12 @@ TEST(Plan, WithoutNewGroupsThePromiseIsKeptByThoseThatExist) {
   EXPECT_NE(explained.out.find("] needs groups: "), std::string::npos) << explained;
   EXPECT_NE(explained.out.find("; but needs the new group ddp,fsdp\n"), std::string::npos)
       << explained;
-  // The group that is said to exist is used, whatever the order of its dims.
+  // The existing group is used, in any order of its dims.
   EXPECT_EQ(Steps(Meshift(GroupArgs({"--no-new-groups", "--existing-groups", "fsdp,ddp;tp"}))),
             Texts{"all_reduce ddp,fsdp"});
 }
 
-// What is masked is larger than the rule on values allows: it is made all the same, and says so.
+// A masked value is larger than the value rule allows: the plan is made anyway, and says so.
 TEST(Plan, WithoutAnyGroupThatDoesItALargerValueIsHeld) {
   const Outcome larger = Meshift(GroupArgs({"--no-new-groups", "--existing-groups", "-"}));
   ASSERT_EQ(larger.code, 0) << larger;
@@ -128,7 +128,7 @@ TEST(Plan, FewerCommunicatorsOrARefusalThatNamesTheLeast) {
   EXPECT_EQ(none.err, "meshift: --max-communicators is 0; the smallest sufficient value is 1\n");
 }
 
-// 0.1 s, shared by the uses; with few of them what exists is cheaper.
+// The set-up of 0.1 s is shared by the uses; with few uses the existing group is cheaper.
 TEST(Plan, NewGroupsCostTheirSetUp) {
   const Outcome many = Meshift(GroupArgs({"--expected-uses", "1000000000"}));
   EXPECT_EQ(Steps(many)[0], "all_reduce ddp,fsdp");
@@ -140,7 +140,8 @@ TEST(Plan, NewGroupsCostTheirSetUp) {
   EXPECT_EQ(Meshift({"check", "-"}, few.out).code, 0);
 }
 
-// The least that a refusal names does, one byte less does not, and the plan says what was asked.
+// A refusal names the least memory that suffices, one byte less is refused, and the plan repeats
+// the limit.
 TEST(Plan, ALimitOnMemoryIsKeptOrRefused) {
   const auto plan = [](const std::string& limit, const std::string& verb = "plan") {
     return Meshift({verb, "--mesh", "a=8,b=2", "--tensor", "f32[64,48,40]", "--from", "S(2),S(0)",
@@ -165,7 +166,7 @@ TEST(Plan, ALimitOnMemoryIsKeptOrRefused) {
   EXPECT_EQ(Meshift({"check", "-"}, leanest.out).code, 0);
   EXPECT_EQ(plan(std::to_string(least), "run").code, 0);
 
-  // Where it does not bind, nothing changes but the inputs.
+  // A limit that does not bind changes only the plan's inputs.
   const Outcome roomy = plan("1GiB");
   ASSERT_EQ(roomy.code, 0) << roomy;
   EXPECT_NE(roomy.out.find(", max_memory 1073741824\n"), std::string::npos) << roomy;
@@ -175,7 +176,7 @@ TEST(Plan, ALimitOnMemoryIsKeptOrRefused) {
   EXPECT_EQ(Meshift({"check", "-"}, larger).code, 1) << larger;
 }
 
-// What a plan says of memory, and a limit on it, is of a run that is handed its buffers so.
+// Memory and its limit are those of a run with these buffers.
 TEST(Plan, BuffersMayBeOneOrConsumed) {
   const auto plan = [](const std::string& buffers, const std::string& limit) {
     return Meshift({"plan", "--mesh", "a=8", "--tensor", "f32[64,48]", "--from", "S(1)", "--to",
@@ -310,7 +311,7 @@ TEST(Plan, OntoAnotherMesh) {
   EXPECT_EQ(Line(outcome.out, "# mesh b"), "# mesh b=2@3-4 (2 ranks)");
   EXPECT_EQ(Line(outcome.out, "0 ").substr(0, 36), "0       exchange  -           1 x 5 ");
   EXPECT_NE(outcome.out.find("mesh=1"), std::string::npos) << outcome;
-  // Rank 3 has the last quarter and wants the first half; rank 4 wants the other.
+  // Rank 3 has the last quarter and needs the first half; rank 4 needs the other.
   args.insert(args.end(), {"--format", "json"});
   const std::string json = Meshift(args).out;
   for (const char* message : {R"("source":0,"target":3,"box":{"offset":[0,0],"size":[2,2]})",
@@ -322,7 +323,8 @@ TEST(Plan, OntoAnotherMesh) {
   args[4] = "b=2@3-3";
   EXPECT_NE(Meshift(args).err.find("--to-mesh: mesh 'b=2@3-3'"), std::string::npos);
 }
-// Rank 4 has the second half of the columns, rank 3 the first; the mesh asks for the opposite.
+// Rank 4 has the second half of the columns, rank 3 the first; the mesh has them the other way
+// round.
 TEST(Plan, RelabelledRanksTakeWhatTheyHave) {
   std::vector<std::string> args = {"plan",    "--mesh",   "a=2@3,4",  "--to-mesh",
                                    "b=2@4,3", "--tensor", "f32[8,2]", "--from",
@@ -336,9 +338,9 @@ TEST(Plan, RelabelledRanksTakeWhatTheyHave) {
   EXPECT_EQ(Meshift({"plan", "--batch", "-", "--relabel-ranks"}).err,
             "meshift: --relabel-ranks and --batch exclude each other\n");
   args[4] = "b=4097";
-  EXPECT_EQ(Meshift(args).err,
-            "meshift: --relabel-ranks: the target mesh has 4097 ranks; at most 4096 can be put in "
-            "another order\n");
+  EXPECT_EQ(
+      Meshift(args).err,
+      "meshift: --relabel-ranks: the target mesh has 4097 ranks; at most 4096 can be reordered\n");
 }
 
 const char* const kExperts = R"({"model": "tiny", "dtype": "bf16", "parameters": [
@@ -373,7 +375,7 @@ TEST(PlanModel, ByRulesOntoAnotherMesh) {
   EXPECT_NE(Meshift(args).out.find("\"traffic\": {\n    \"ranks\": 12,"), std::string::npos);
 }
 
-// One order for all: what the weights move less by counts for more than the bias.
+// One order for all parameters: the weights' saving counts for more than the bias.
 TEST(PlanModel, RelabelledRanksServeAllParameters) {
   const std::string model = WriteFile("two.json", R"({"model": "tiny", "dtype": "bf16",
     "parameters": [{"name": "a.b", "shape": [64], "tp_dim": 0},
@@ -403,7 +405,7 @@ TEST(PlanModel, AParameterWithoutARuleIsAnError) {
   EXPECT_EQ(outcome.err, "meshift: parameter 'a.w': none of the 1 rules matches 'a.w'\n");
   args.insert(args.end(), {"--from", "R,R"});
   EXPECT_EQ(Meshift(args).err, "meshift: --from and --rules exclude each other\n");
-  // The errors of a rule name its keys, not options.
+  // Errors of a rule name its keys, not options.
   for (const char* key : {"from", "to"}) {
     const std::string other = key == std::string("to") ? "from" : "to";
     const std::string wrong = WriteFile(std::string(key) + ".json",
@@ -441,7 +443,7 @@ TEST(PlanModel, ParametersOfOneShapeAndPlanShareARow) {
   EXPECT_NE(json.out.find("\"first\": \"b.w\""), std::string::npos) << json;
 }
 
-// The budget holds for the plan of each parameter; what is summed has the set-up of its groups.
+// The budget holds for each parameter's plan; the total includes the set-up of the groups.
 TEST(PlanModel, KeepsToABudgetOfGroups) {
   const std::string model = WriteFile("summed.json", R"({"model": "tiny", "dtype": "bf16",
     "parameters": [{"name": "a.w", "shape": [2048, 2048], "tp_dim": 0},

@@ -31,7 +31,7 @@
 namespace meshift::cli {
 namespace {
 
-// `option` as the user wrote it: a line has keys, "max_memory" for "--max-memory".
+// `option` as the user wrote it: a line has the key "max_memory" for "--max-memory".
 std::string Spelled(const ProblemFlags& flags, std::string_view option) {
   if (!flags.is_line) return std::string(option);
   std::string key(option.substr(2));
@@ -39,7 +39,7 @@ std::string Spelled(const ProblemFlags& flags, std::string_view option) {
   return key;
 }
 
-// An option of planning likewise: "max_memory", "--max-memory", or the other name of the promise.
+// The same for a planner option, whose promise has two names.
 std::string Spelled(const ProblemFlags& flags, const PlannerOption& option) {
   if (flags.is_line) return std::string(option.name);
   return option.name == "reproducibility" ? flags.promise_option : std::string(option.flag);
@@ -47,7 +47,7 @@ std::string Spelled(const ProblemFlags& flags, const PlannerOption& option) {
 
 bool IsPartOfName(char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-'; }
 
-// With `replacement` for `name`, where that is no part of a longer name.
+// Replaces `name` by `replacement` where it is not a part of a longer name.
 std::string ReplaceName(std::string_view text, std::string_view name,
                         std::string_view replacement) {
   std::string result;
@@ -61,19 +61,19 @@ std::string ReplaceName(std::string_view text, std::string_view name,
   return result.append(text);
 }
 
-// The planner's words for its options as those of the command line.
+// Replaces the planner's names of options in the message by those of the command line.
 absl::Status AsTyped(const absl::Status& status) {
   std::string message(status.message());
   for (const PlannerOption& option : PlannerOptionTable()) {
     const std::string name(option.name);
-    if (name.find('_') == name.npos) continue;  // it may be a word of English
+    if (name.find('_') == name.npos) continue;  // may be an English word
     if (option.kind == OptionKind::kSwitch) {
       const std::string off = fmt::format("{} is given", option.flag);
       message = ReplaceName(message, name + " is off", off);
       message = ReplaceName(message, "allow_" + name + " is off", off);
     }
     message = ReplaceName(message, name, option.flag);
-    // Some messages name both.
+    // Some messages have both names.
     const std::string twice = fmt::format("{0} ({0})", option.flag);
     if (const size_t at = message.find(twice); at != message.npos) {
       message.replace(at, twice.size(), option.flag);
@@ -82,7 +82,7 @@ absl::Status AsTyped(const absl::Status& status) {
   return absl::Status(status.code(), message);
 }
 
-// *value = parse(text), where there is a text; errors name the option.
+// *value = parse(text), if there is a text; errors name the option.
 template <typename Parse, typename Value>
 absl::Status Read(const ProblemFlags& flags, const std::optional<std::string>& text,
                   std::string_view option, const Parse& parse, Value* value) {
@@ -101,7 +101,7 @@ absl::Status SetTopology(const ProblemFlags& flags, Topology* topology) {
   }
   absl::StatusOr<TopologyText> read = ReadTopology(*flags.topology);
   if (!read.ok()) {
-    // The message of a line begins with "topology" as it is, and that of a file with its name.
+    // A line's message begins with "topology" already, and that of a file with the file's name.
     const bool is_whole = flags.is_line || ExitCodeOf(read.status()) == kExitBadFile;
     return is_whole ? read.status() : Annotate(read.status(), "--topology");
   }
@@ -109,7 +109,7 @@ absl::Status SetTopology(const ProblemFlags& flags, Topology* topology) {
   return absl::OkStatus();
 }
 
-// Sets what the flags say of one option.
+// Sets one option from the flags.
 absl::Status SetOption(const ProblemFlags& flags, const PlannerOption& option,
                        absl::Span<const DeviceMesh> meshes, PlannerOptions* options) {
   const auto given = flags.options.find(option.name);
@@ -173,7 +173,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags) {
   MESHIFT_RETURN_IF_ERROR(Require(flags.to, "--to").status());
   MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags));
   if (flags.rules) return InvalidArgument("--rules needs --model");
-  if (flags.dtype) return InvalidArgument("--dtype needs --model; --tensor says its dtype itself");
+  if (flags.dtype) return InvalidArgument("--dtype needs --model; --tensor contains its own dtype");
 
   const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
   if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
@@ -192,7 +192,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh
   if (!from.ok()) return Annotate(from.status(), Spelled(flags, "--from"));
   MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_mesh, *flags.to, flags));
   if (flags.relabel_ranks) {
-    // Planning has as much once more.
+    // Half of the work; planning may use as much again.
     WorkBudget budget(options.max_work / 2);
     const absl::StatusOr<DeviceMesh> relabelled = RelabelRanks({{*from, to}}, &budget);
     if (!relabelled.ok()) return Annotate(relabelled.status(), Spelled(flags, "--relabel-ranks"));

@@ -1,4 +1,4 @@
-// Ragged shards on the command line: what plan prints is checked and run, in both forms.
+// Ragged shards on the command line: the output of plan is checked and run, as text and as JSON.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,3 @@
-// The tensors and calls of one rank of a job of many processes, on any engine.
 #include "cli/rank_site.h"
 
 #include <algorithm>
@@ -42,7 +41,7 @@
 namespace meshift::cli {
 namespace {
 
-// Numbers as the bytes that ranks exchange; all are of one kind of machine.
+// Numbers as bytes for an exchange; all ranks run on the same kind of machine.
 std::string Pack(const std::vector<int64_t>& numbers) {
   return std::string(reinterpret_cast<const char*>(numbers.data()),
                      numbers.size() * sizeof(int64_t));
@@ -61,7 +60,7 @@ class RankSiteRunner {
   RankSiteRunner(const Plan& plan, RankJob* job, RankMeeting* meeting, Redistributor redistributor)
       : plan_(plan), job_(*job), meeting_(*meeting), redistributor_(std::move(redistributor)) {}
 
-  // Gets the memory of all runs; waits for nobody.
+  // Allocates the memory of all runs; does not wait for other ranks.
   absl::Status Prepare() {
     if (!takes_part_) return absl::OkStatus();
     const auto bytes_of = [&](const Sharding& sharding) {
@@ -82,13 +81,14 @@ class RankSiteRunner {
     return absl::OkStatus();
   }
 
-  // REQUIRES: Prepare, on all ranks.
+  // REQUIRES: Prepare() is OK on all ranks.
   absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) {
-    // No rank calls the others before all can: those that call would wait for one that does not.
+    // No rank starts the plan's calls before all ranks can; otherwise some would wait for one that
+    // never calls.
     MESHIFT_RETURN_IF_ERROR(meeting_.Meet(Fill(sources, *targets), "").status());
     const absl::Status status = RunHere(targets);
     const size_t steps = plan_.steps().size();
-    // The memory; by step: bytes, bytes that are planned, calls, time.
+    // The peak memory, then for each step: bytes, planned bytes, calls, time.
     std::vector<int64_t> mine;
     if (status.ok() && takes_part_) {
       mine.push_back(peak_bytes_);
@@ -129,13 +129,13 @@ class RankSiteRunner {
   }
 
  private:
-  // What lies in the memory before the run.
+  // Copies the source, and the target's poison, into the engine's memory.
   absl::Status Fill(const LocalTensors& sources, const LocalTensors& targets) {
     if (!takes_part_) return absl::OkStatus();
     Engine& engine = *job_.engine;
     const absl::Span<const std::byte> source = Own(plan_.from(), sources);
     const absl::Span<const std::byte> target = Own(plan_.to(), targets);
-    // What it is poisoned with; the source comes later, where both are one.
+    // The poison first: the source overwrites it if both share a buffer.
     MESHIFT_RETURN_IF_ERROR(
         engine.CopyIn(target.data(), out().data(), static_cast<int64_t>(target.size()), *stream_));
     MESHIFT_RETURN_IF_ERROR(
@@ -143,7 +143,7 @@ class RankSiteRunner {
     return engine.Synchronize(*stream_);
   }
 
-  // REQUIRES: Fill, on all ranks.
+  // REQUIRES: Fill() is OK on all ranks.
   absl::Status RunHere(LocalTensors* targets) {
     if (!takes_part_) return absl::OkStatus();
     Engine& engine = *job_.engine;
@@ -166,7 +166,7 @@ class RankSiteRunner {
   TensorView InView() const { return View(plan_.from(), *in_); }
   TensorView OutView() const { return View(plan_.to(), out()); }
 
-  // What this rank holds; nothing where it is not in the tensor's mesh.
+  // This rank's tensor; empty if it is not in the tensor's mesh.
   absl::Span<std::byte> Own(const Sharding& sharding, const LocalTensors& tensors) const {
     const std::optional<int64_t> position = sharding.mesh().PositionOf(job_.engine->rank());
     return position ? tensors.at(*position) : absl::Span<std::byte>();
@@ -178,7 +178,7 @@ class RankSiteRunner {
   const bool takes_part_ = plan_.from().mesh().PositionOf(job_.engine->rank()).has_value() ||
                            plan_.to().mesh().PositionOf(job_.engine->rank()).has_value();
   std::unique_ptr<Buffer> in_;
-  std::unique_ptr<Buffer> out_;  // null where it is the same
+  std::unique_ptr<Buffer> out_;  // null if source and target share in_
   int64_t peak_bytes_ = 0;
   std::unique_ptr<Stream> stream_;
   Redistributor redistributor_;
@@ -268,8 +268,8 @@ class RankSite final : public Site {
   }
 
  private:
-  // The runner as it is lent out. Where the job has failed it stays until the others know: to end
-  // it means to wait for them (NCCL).
+  // Lends the runner to the caller. After a failure the runner stays until the other ranks know of
+  // it, because its destructor may wait for them (NCCL).
   class Handle final : public SiteRunner {
    public:
     explicit Handle(RankSite* site) : site_(*site) {}
@@ -309,7 +309,7 @@ class RankSite final : public Site {
 absl::StatusOr<std::unique_ptr<Site>> MakeRankSite(RankJob* job, RankMeeting* meeting) {
   std::vector<int64_t> ranks(job->engine->world_size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  // A rank that ends does so also for those that wait for it outside of a redistributor.
+  // Wakes a rank that waits in a call outside of a redistributor when another rank ends.
   const auto end = [world = job->engine->world()](const absl::Status&) { world->Abort(); };
   MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<ControlRoot> root,
                            job->bootstrap->control()->Join(ranks, end));

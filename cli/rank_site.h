@@ -1,4 +1,4 @@
-// One rank of a job of many processes, on any engine.
+// The Site (cli/site.h) of one rank of a job of many processes, on any engine.
 //
 //   RankMeeting meeting(job.bootstrap.get());
 //   MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Site> site, MakeRankSite(&job, &meeting));
@@ -14,7 +14,7 @@
 
 namespace meshift::cli {
 
-// All ranks call. Both must outlive the site. UNAVAILABLE where a rank has gone.
+// Collective. Both arguments must outlive the site. UNAVAILABLE if a rank has gone.
 absl::StatusOr<std::unique_ptr<Site>> MakeRankSite(RankJob* job, RankMeeting* meeting);
 
 }  // namespace meshift::cli

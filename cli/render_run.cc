@@ -41,7 +41,7 @@ std::string OrderText(const Plan& plan, ReductionOrder order) {
   return "";
 }
 
-// "# reduction order ranks, repeat 1, seed 1", or "..., sources of FOLDER"
+// "# reduction order ranks, repeat 1, seed 1", or "..., sources of FOLDER".
 std::string OptionsText(const Plan& plan, const ExecuteOptions& options,
                         const std::optional<std::string>& loaded = std::nullopt) {
   return fmt::format(
@@ -53,7 +53,7 @@ std::string OptionsText(const Plan& plan, const ExecuteOptions& options,
       loaded ? "sources of " + Shown(*loaded) : fmt::format("seed {}", options.seed));
 }
 
-// What all steps sent together, and how long they took.
+// The sums of bytes and times over all steps.
 StepRun TotalOf(const RunReport& report) {
   StepRun total;
   for (const StepRun& step : report.steps) {
@@ -63,26 +63,26 @@ StepRun TotalOf(const RunReport& report) {
   return total;
 }
 
-// "wrong 3" and, on a line of its own, where.
+// "wrong 3", and on another line the first place.
 std::string CountedText(const char* what, int64_t count, const std::string& first) {
   std::string text = fmt::format("{} {}\n", what, count);
   if (count > 0) text += fmt::format("first {}: {}\n", what, first);
   return text;
 }
 
-// Of the rank that takes most.
+// The bytes are those of the rank that takes most.
 std::string MemoryText(int64_t planned, int64_t counted) {
   return fmt::format("peak: planned {} bytes, counted {} bytes\n", planned, counted);
 }
 
-// Said only of what is wrong.
+// Empty if no more memory was taken than planned.
 std::string ExcessText(const Plan& plan, const RunReport& report) {
   const int64_t excess = report.peak_bytes - plan.total().peak_bytes;
   if (excess <= 0) return "";
   return fmt::format("peak not as planned: {} too much\n", CountText(excess, "byte"));
 }
 
-// Lines of text that a plan's file may have been read for, each cut short.
+// Text that may come from a plan file, with each line made printable and cut short.
 std::string ShownLines(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
@@ -93,8 +93,8 @@ std::string ShownLines(std::string_view text) {
   return shown;
 }
 
-// A line per hash, with the ranks that hold those bits, in the order of their first ranks; and
-// whether repeats and replicas were equal.
+// A line per hash, with the ranks whose targets have it, ordered by first rank; then whether
+// repeats and replicas had equal bits.
 std::string HashesText(const Plan& plan, const RunReport& report, int64_t repeat) {
   if (report.hashes.empty()) return "";
   std::vector<std::pair<Fingerprint, std::vector<int64_t>>> holders;
@@ -127,7 +127,7 @@ std::string HashesText(const Plan& plan, const RunReport& report, int64_t repeat
                             report.replicas_differ == 0 ? "equal" : "different");
 }
 
-// In one process nothing is said of what is right.
+// Empty for the local engine if all bytes are right.
 std::string MiscountedText(const RunReport& report, const ExecuteOptions& options) {
   if (options.engine == "local" && report.miscounted == 0) return "";
   return fmt::format("bytes not as planned {}\n", report.miscounted);

@@ -1,5 +1,5 @@
-// What `meshift run` prints: the plan's preamble, a table of steps with planned and counted bytes
-// and measured time, the verdict.
+// The output of `meshift run`: the plan's preamble, a table of steps with planned and counted bytes
+// and measured times, and the verdict.
 //
 //   io.out << RenderRun(plan, report, options);
 //   return IsRight(plan, report) ? kExitOk : kExitCheckFailed;
@@ -17,17 +17,17 @@
 
 namespace meshift::cli {
 
-// Whether the plan and the run keep the promise that was asked for.
+// Whether the plan and the run keep the requested promise.
 bool KeepsPromise(const Plan& plan, const RunReport& report);
-// Whether no element is wrong, the promise is kept, every rank sent what was planned, and none took
-// more memory than that.
+// Whether no element is wrong, the promise is kept, every rank sent the planned bytes, and none
+// took more memory than planned.
 bool IsRight(const Plan& plan, const RunReport& report);
 
-// `loaded`: the folder that the sources are from, where they are not made up.
+// `loaded`: the folder of the sources, if they were loaded.
 std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options,
                       const std::optional<std::string>& loaded = std::nullopt);
 
-// One row per row of `model`, which has one report each, then totals over all parameters.
+// One row per row of `model`, each with its report, then totals over all parameters.
 std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>& reports,
                            const ProblemFlags& flags, const ExecuteOptions& options);
 

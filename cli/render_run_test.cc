@@ -25,7 +25,7 @@ absl::StatusOr<Plan> MakeGather(const std::string& tensor) {
   return MakePlan(from, to, {});
 }
 
-// Of a run that goes as planned, but for `excess` bytes.
+// The report of a run as planned, except for `excess` bytes of memory.
 RunReport ReportOf(const Plan& plan, int64_t excess) {
   RunReport report;
   for (const Step& step : plan.steps()) report.steps.push_back({step.bytes_sent, /*time_ns=*/1000});
@@ -58,7 +58,7 @@ TEST(RenderRun, BytesOtherThanPlannedAreWrongAndSaidToBe) {
   EXPECT_TRUE(Says(text, "bytes not as planned 2")) << text;
 }
 
-// Also where another plan of the model takes more.
+// The excess is found even if another plan of the model has a larger peak.
 TEST(RenderRun, AModelsExcessIsThatOfOnePlan) {
   const Plan small = MakeGather("f32[8]").value();
   const Plan large = MakeGather("f32[800]").value();

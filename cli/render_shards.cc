@@ -25,14 +25,14 @@ namespace {
 constexpr int kMaxGridWidth = 160;
 constexpr size_t kMaxCell = 40;
 
-// Offset and end of a part of one tensor dim.
+// Begin and end of a part of one tensor dim.
 using Interval = std::pair<int64_t, int64_t>;
 
 std::string IntervalText(const Interval& interval) {
   return fmt::format("[{}:{}]", interval.first, interval.second);
 }
 
-// The box as a grid of one or two dims sees it; the one row of a 1-D tensor is {0, 0}.
+// The row and column of a box. The only row of a 1-D tensor is {0, 0}.
 std::pair<Interval, Interval> CellOf(const Box& box) {
   const auto interval = [&](size_t t) {
     return Interval{box.offset[t], box.offset[t] + box.size[t]};
@@ -41,7 +41,7 @@ std::pair<Interval, Interval> CellOf(const Box& box) {
   return {interval(0), interval(1)};
 }
 
-// Ranks that fill no cell, as "# hold nothing: ranks 3,7".
+// The ranks with empty boxes: "# hold nothing: ranks 3,7".
 std::string EmptyText(std::vector<int64_t> ranks) {
   if (ranks.empty()) return "";
   std::sort(ranks.begin(), ranks.end());
@@ -97,7 +97,7 @@ std::string RenderGrid(const Sharding& sharding, int64_t first, int64_t count, i
   if (sharding.shape().empty() || sharding.shape().size() > 2) return "";
   const DeviceMesh& mesh = sharding.mesh();
   std::map<std::pair<Interval, Interval>, std::vector<int64_t>> cells;
-  std::map<Interval, size_t> columns;  // to the width of each
+  std::map<Interval, size_t> columns;  // column to width
   std::map<Interval, bool> rows;
   std::vector<int64_t> empty;
   for (int64_t position = first; position < first + count; ++position) {

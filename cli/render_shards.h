@@ -1,4 +1,4 @@
-// Who holds what of a tensor: a grid for one and two dims, and a table of all ranks.
+// Renders the part of a tensor that each rank holds: a grid for one and two dims, and a table.
 //
 //   io.out << RenderShards(sharding, /*first=*/0, sharding.mesh().NumRanks());
 //
@@ -17,13 +17,13 @@
 
 namespace meshift::cli {
 
-// Preamble, grid (where there is one), table, of the ranks at `count` positions of the mesh from
-// `first` on. REQUIRES: 0 <= first, 1 <= count, and there are so many.
+// Preamble, grid (if there is one) and table for the ranks at `count` positions of the mesh from
+// `first` on. REQUIRES: 0 <= first, 1 <= count, first + count <= number of ranks.
 std::string RenderShards(const Sharding& sharding, int64_t first, int64_t count);
 
-// The grid alone: rows and columns are the intervals into which the tensor dims are cut, a cell
+// Only the grid. Rows and columns are the intervals into which the tensor dims are cut; a cell
 // lists the ranks that hold it, of those at `count` positions from `first` on. Empty for tensors of
-// other ranks, and where it would be wider than `max_width` characters.
+// more than two dims or none, and if it would be wider than `max_width` characters.
 std::string RenderGrid(const Sharding& sharding, int64_t first, int64_t count, int max_width);
 
 }  // namespace meshift::cli

@@ -30,7 +30,7 @@ std::string RenderMessages(const Plan& plan) {
                    {"contribution", kLeft},
                    {"bytes", kRight}});
   for (int i = 0; i < static_cast<int>(plan.steps().size()); ++i) {
-    const DType dtype = plan.steps()[i].after.dtype();  // which moving does not change
+    const DType dtype = plan.steps()[i].after.dtype();  // messages do not change it
     for (const RankMessage& message : MessagesOf(plan, i)) {
       table.AddRow({fmt::format("{}", i), fmt::format("{}", message.source),
                     fmt::format("{}", message.target), message.box.ToString(),

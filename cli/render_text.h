@@ -1,4 +1,4 @@
-// Lines of text that the verbs share; a plan's own text is planner/plan/plan_text.h.
+// Lines of text that several verbs print. A plan's own text is in planner/plan/plan_text.h.
 //
 //   io.out << RenderMessages(plan);
 #ifndef MESHIFT_CLI_RENDER_TEXT_H_
@@ -12,7 +12,7 @@ namespace meshift::cli {
 
 // "promise replicas: kept (why)" or "promise replicas: NOT kept (why)".
 std::string RenderPromise(Reproducibility asked, bool kept, const std::string& why);
-// The messages of all steps that have any, one line each.
+// The messages of all steps that have any, one line each (cli/messages.h).
 std::string RenderMessages(const Plan& plan);
 
 }  // namespace meshift::cli

@@ -25,14 +25,15 @@ namespace {
 absl::Status CheckKeys(const Json& object, absl::Span<const std::string_view> known) {
   for (const auto& [key, value] : object.items()) {
     if (key == "comment" || std::find(known.begin(), known.end(), key) != known.end()) continue;
-    return InvalidArgument("key '{}' is not known ({})", Clipped(key, 60), fmt::join(known, ", "));
+    return InvalidArgument("unknown key '{}'; expected {}", Clipped(key, 60),
+                           fmt::join(known, ", "));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Rule> ReadRule(const Json& json) {
   constexpr std::array<std::string_view, 3> kKeys = {"match", "from", "to"};
-  if (!json.is_object()) return InvalidArgument("{} is no object", JsonQuote(json));
+  if (!json.is_object()) return InvalidArgument("{} is not an object", JsonQuote(json));
   MESHIFT_RETURN_IF_ERROR(CheckKeys(json, kKeys));
   Rule rule;
   for (const auto& [key, text] :
@@ -53,7 +54,7 @@ absl::StatusOr<std::vector<Rule>> ParseRules(std::string_view text) {
   MESHIFT_RETURN_IF_ERROR(CheckKeys(json, kKeys));
   MESHIFT_ASSIGN_OR_RETURN(const Json* list, JsonMember(json, "rules"));
   if (!list->is_array() || list->empty()) {
-    return InvalidArgument("rules is {}; it must be a list of one rule at least", JsonQuote(*list));
+    return InvalidArgument("rules is {}; it must be a list of at least one rule", JsonQuote(*list));
   }
   std::vector<Rule> rules;
   for (const Json& item : *list) {

@@ -22,21 +22,21 @@ TEST(Rules, TheFirstMatchWins) {
   EXPECT_EQ(*FindRule(*rules, "a.ww"), 2);
   EXPECT_EQ((*rules)[1].to, "TP");
   EXPECT_EQ(Message(FindRule(*rules, "b.w").status()), "none of the 3 rules matches 'b.w'");
-  // Patterns are of whole names.
+  // Patterns match whole names.
   EXPECT_FALSE(FindRule(*rules, "xa.w").ok());
 }
 
 TEST(Rules, ErrorsNameTheRuleAndTheKey) {
   EXPECT_EQ(ErrorOf("[]"), "rules are an object, not []");
   EXPECT_EQ(ErrorOf("{}"), "key 'rules' is missing");
-  EXPECT_EQ(ErrorOf(R"({"rules": []})"), "rules is []; it must be a list of one rule at least");
-  EXPECT_EQ(ErrorOf(R"({"rules": [7]})"), "rule 0: 7 is no object");
+  EXPECT_EQ(ErrorOf(R"({"rules": []})"), "rules is []; it must be a list of at least one rule");
+  EXPECT_EQ(ErrorOf(R"({"rules": [7]})"), "rule 0: 7 is not an object");
   EXPECT_EQ(ErrorOf(R"({"rules": [{"match": "*", "from": "R"}]})"), "rule 0: key 'to' is missing");
   EXPECT_EQ(ErrorOf(R"({"rules": [{"match": "*", "from": "R", "to": 1}]})"),
             "rule 0: to is 1; it must be a string");
   EXPECT_EQ(ErrorOf(R"({"rules": [{"match": "*", "from": "R", "to": "R", "mesh": "a=2"}]})"),
-            "rule 0: key 'mesh' is not known (match, from, to)");
-  EXPECT_EQ(ErrorOf(R"({"rule": []})"), "key 'rule' is not known (rules)");
+            "rule 0: unknown key 'mesh'; expected match, from, to");
+  EXPECT_EQ(ErrorOf(R"({"rule": []})"), "unknown key 'rule'; expected rules");
 }
 
 }  // namespace

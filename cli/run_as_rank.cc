@@ -35,19 +35,19 @@
 namespace meshift::cli {
 namespace {
 
-// How long a rank that leaves for an error of its own gives the others to print it too.
+// After an error of its own, a rank waits this long before it exits, so that the others can print
+// the error too.
 constexpr std::chrono::milliseconds kFarewell(300);
-// How long a rank with wrong arguments looks for others: they may have been asked for something
-// that needs no job.
+// A rank with wrong arguments waits this long for the others: their arguments may need no job.
 constexpr std::chrono::seconds kSearch(30);
 
-// How often a rank that plans, fills or judges says so.
+// How often a rank that plans, fills or checks tells the others that it still works.
 constexpr std::chrono::nanoseconds kPeriod = std::chrono::seconds(1);
 
-// The job that this process is in, for TellLastWords.
+// This process's job, for TellLastWords.
 std::atomic<Bootstrap*> current_job = nullptr;
 
-// Calls `late` once `timeout` has passed, unless it is destroyed before.
+// Calls `late` once `timeout` has passed, unless it is destroyed first.
 class Alarm {
  public:
   Alarm(std::chrono::nanoseconds timeout, std::function<void()> late)
@@ -89,7 +89,7 @@ std::string TimeoutText(std::chrono::nanoseconds timeout) {
   return fmt::format("--timeout is {} s", timeout / std::chrono::seconds(1));
 }
 
-// An error that says how long it was waited, and by which option.
+// Adds the time-out, and the option that sets it, to a time-out error.
 absl::Status WithTimeout(const absl::Status& error, const JobOptions& options) {
   const std::string message = Message(error);
   if (!absl::IsDeadlineExceeded(error) || message.find("--timeout is ") != std::string::npos) {
@@ -98,7 +98,7 @@ absl::Status WithTimeout(const absl::Status& error, const JobOptions& options) {
   return absl::DeadlineExceededError(fmt::format("{}; {}", message, TimeoutText(options.timeout)));
 }
 
-// MPI waits without end for ranks that do not start.
+// With an alarm, because MPI waits forever for ranks that do not start.
 absl::StatusOr<RankJob> Join(const JobCall& call, Io& io) {
   const bool only_tells = !call.wrong.ok();
   const std::chrono::nanoseconds timeout =
@@ -112,29 +112,30 @@ absl::StatusOr<RankJob> Join(const JobCall& call, Io& io) {
   return JoinJob(call.engine, timeout);
 }
 
-// What `body` returns, or why it threw.
+// Returns the result of `body`, or an error for its exception.
 absl::StatusOr<int> NoThrow(const std::function<absl::StatusOr<int>()>& body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(kNoMemory);
   } catch (const std::system_error& error) {
-    return absl::UnavailableError(fmt::format("the system refuses: {}", error.what()));
+    return absl::UnavailableError(
+        fmt::format("the system refuses a thread or a lock: {}", error.what()));
   }
 }
 
-// With MESHIFT_DUMP the record says why the job failed, also where no call of its engine did.
+// With MESHIFT_DUMP, writes the record with the job's error, even if no engine call failed.
 void DumpError(const RankJob& job, const absl::Status& error) {
   if (job.engine == nullptr) return;
   const std::shared_ptr<EngineRecord> record = job.engine->record().Get();
   if (record != nullptr) record->DumpError(error).IgnoreError();
 }
 
-// Tells the other ranks, and prints; the exit code.
+// Tells the other ranks and prints the error. Returns the exit code.
 int FailHere(const absl::Status& error, RankJob& job, Io& io) {
   DumpError(job, error);
   const std::string message = Message(error);
-  // One that has left has told all others.
+  // "rank 3: ..." comes from a rank that has already told all others.
   const bool is_told =
       BeginsWithRank(message) && message[message.find_first_of(" :", sizeof("rank"))] == ':';
   if (!is_told) job.bootstrap->Leave(error);
@@ -172,12 +173,12 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
     io.out.flush();
     const absl::Status written =
         io.out ? absl::OkStatus() : absl::InternalError("the output cannot be written");
-    io.out.clear();  // it is said here
+    io.out.clear();  // reported here, not by RunMeshift
     MESHIFT_RETURN_IF_ERROR(meeting.Meet(written, "").status());
     return result;
   });
   io.out.flush();
-  // From here on the job ends in order.
+  // From here on the job ends normally.
   current_job = nullptr;
   if (code.ok()) return *code;
   if (meeting.error_of() == ErrorOf::kHere) {
@@ -188,9 +189,9 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
                              WithTimeout(code.status(), call.options));
   io.out.flush();
   io.err.flush();
-  // mpirun ends all ranks as soon as one has left with an error: none does before all have said it.
+  // mpirun kills all ranks as soon as one exits with an error: wait until all have printed it.
   job->bootstrap->Exchange("").IgnoreError();
-  // What has failed may leave work behind, for which destructors would wait.
+  // After a failure, work may still run for which destructors would wait.
   if (exit_code == kExitCheckFailed) Leave(exit_code, io);
   return exit_code;
 }
@@ -206,13 +207,13 @@ int FailAsRank(const std::string& engine, const absl::Status& wrong, Io& io) {
 void TellLastWords(const char* reason) {
   Bootstrap* const job = current_job.exchange(nullptr);
   if (job == nullptr) return;
-  // This thread may hold what telling needs.
+  // This thread may hold a lock that telling needs: end after a second in any case.
   std::signal(SIGALRM, [](int) { std::_Exit(kExitCheckFailed); });
   alarm(1);
   try {
     job->Leave(absl::ResourceExhaustedError(reason));
   } catch (...) {
-    // There is no memory even for that.
+    // Out of memory again: nothing more can be told.
   }
 }
 

@@ -42,8 +42,8 @@ absl::StatusOr<ReductionOrder> ParseOrder(const std::string& text) {
   if (text == "ranks") return ReductionOrder::kRanks;
   if (text == "topology") return ReductionOrder::kTopology;
   if (text == "adversarial") return ReductionOrder::kAdversarial;
-  return InvalidArgument("--reduction-order: \"{}\" is no order (ranks topology adversarial)",
-                         text);
+  return InvalidArgument(
+      "--reduction-order: unknown order '{}'; expected ranks, topology or adversarial", text);
 }
 
 absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
@@ -55,13 +55,14 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
   MESHIFT_ASSIGN_OR_RETURN(options.reduction_order, ParseOrder(flags.reduction_order));
   if (flags.problem.engine != "local") {
     if (options.reduction_order != ReductionOrder::kRanks) {
-      return InvalidArgument("--reduction-order is the local engine's");
+      return InvalidArgument("--reduction-order is for the local engine only");
     }
     if (flags.plan == "-") {
       return InvalidArgument("--plan - with --engine {}: every rank reads the plan from a file",
                              flags.problem.engine);
     }
-    if (flags.ranks) return InvalidArgument("--ranks is the local engine's; mpirun -n says it");
+    if (flags.ranks)
+      return InvalidArgument("--ranks is for the local engine; mpirun -n sets it for others");
   }
   if (flags.problem.model) {
     MESHIFT_RETURN_IF_ERROR(Exclude(flags.plan, "--plan", "--model"));
@@ -89,7 +90,7 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
   return options;
 }
 
-// The plan to run, or, where a plan that was read is wrong, its fault.
+// The plan to run; or, if a plan that was read is wrong, its fault.
 struct Candidate {
   std::optional<Plan> plan;
   std::optional<PlanFault> fault;
@@ -118,13 +119,13 @@ absl::StatusOr<Candidate> MakeCandidate(const RunFlags& flags, Io& io) {
   return Candidate{std::move(plan), std::nullopt};
 }
 
-// What ranks compare of their plans, and say where these differ.
+// The text that ranks compare to check that they have the same plan; errors show it.
 std::string PlanText(const Plan& plan) {
   return fmt::format("plan {} of {} -> {}", plan.fingerprint().ToString(), plan.from().ToString(),
                      plan.to().ToString());
 }
 
-// Of all plans of a model.
+// The same for all plans of a model.
 std::string PlansText(const ModelPlan& model) {
   std::string fingerprints;
   for (const ModelRow& row : model.rows) fingerprints += row.plan.fingerprint().ToString();
@@ -147,7 +148,7 @@ absl::Status Save(const Plan& plan, const std::string& folder, const RunTensors&
   return files.Commit();
 }
 
-// Loads where that is asked for, runs, saves where that is.
+// Loads if --load is given, runs, and saves if --save is given.
 absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
                                       const ExecuteOptions& options, Site* site) {
   absl::StatusOr<RunTensors> made = MakeTensors(plan, *site);
@@ -160,7 +161,7 @@ absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
   absl::StatusOr<RunReport> report = flags.load ? ExecuteGiven(plan, options, site, &tensors)
                                                 : Execute(plan, options, site, &tensors);
   if (report.ok() && flags.save) {
-    // The leader has all tensors.
+    // Only the leader has all tensors.
     MESHIFT_RETURN_IF_ERROR(site->AgreeAfter([&] {
       return site->leads() ? Annotate(Save(plan, *flags.save, tensors), "--save")
                            : absl::OkStatus();
@@ -217,7 +218,8 @@ absl::StatusOr<int> Run(const RunFlags& flags, const ExecuteOptions& options, Si
                              : RunOne(flags, options, site, io);
 }
 
-// What all ranks must be given alike. Of files only that they are given: each rank has its own.
+// The arguments that must be equal on all ranks. For files only their presence: each rank has its
+// own paths.
 AskedFor Asked(const RunFlags& flags) {
   AskedFor asked;
   const auto text = [&](const char* name, const std::optional<std::string>& value) {
@@ -266,10 +268,10 @@ int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
     all.problem.capabilities = job->engine->Capabilities();
     return Run(all, here, site, own);
   };
-  // What is wrong by itself is told as such, not as a difference.
+  // A problem that is invalid on its own is reported as such, not as a difference between ranks.
   const bool has_problem = !flags.conformance && !flags.plan && !flags.problem.model;
   const absl::Status wrong = has_problem ? ParseProblem(flags.problem).status() : absl::OkStatus();
-  // Who checks never hangs.
+  // Bounded waits, so that a check never hangs.
   const JobCall call{.verb = "run",
                      .engine = flags.problem.engine,
                      .options = {.bounded_waits = true, .timeout = options.timeout},

@@ -1,14 +1,14 @@
-// `meshift run`: plans (or reads a plan), executes it on an engine, and checks every element of
-// every rank against what the placements mean.
+// `meshift run`: makes or reads a plan, runs it on an engine, and checks every element of every
+// rank against the placements' meaning (cli/execute.h).
 //
 //   meshift run --mesh ddp=8,fsdp=5,tp=1 --tensor 'bf16[4096,512]' --from P,P,R --to R,R,R
 //   meshift run --plan plan.json --load in --save out     # .npy files: cli/local_tensors.h
-//   mpirun -n 8 meshift run --engine mpi --conformance    # the cases of
-//   testing/conformance_cases.h
+//   mpirun -n 8 meshift run --engine mpi --conformance    # testing/conformance_cases.h
 //   mpirun -n 12 meshift run --engine mpi --conformance --cross
 //
-// On the local engine all ranks are in this process. On the others it is one rank of a job, which
-// all make the same calls; rank 0 judges and prints, and the exit code is the same on all.
+// With the local engine all ranks are in this process. With the others this process is one rank of
+// a job, and all ranks make the same calls; rank 0 checks and prints, and the exit code is the same
+// on all.
 #ifndef MESHIFT_CLI_RUN_COMMAND_H_
 #define MESHIFT_CLI_RUN_COMMAND_H_
 
@@ -26,20 +26,20 @@ struct RunFlags {
   std::optional<std::string> plan;        // a plan file, "-": stdin; excludes a problem
   std::string reduction_order = "ranks";  // or "topology", "adversarial"
   int64_t repeat = 1;                     // runs of the plan in one process
-  std::optional<uint64_t> seed;           // of the contributions; 1 where not given
+  std::optional<uint64_t> seed;           // of the contributions; none: 1
   std::optional<std::string> load;        // a folder with the contributions; excludes a seed
   std::optional<std::string> save;        // a folder for sources and targets
   bool conformance = false;               // instead of a problem
   bool cross = false;                     // conformance from one mesh to another
-  std::optional<int64_t> cases;           // of the conformance set; 2,000 where not given
+  std::optional<int64_t> cases;           // of the conformance set; none: 2,000
   std::optional<int64_t> timeout;         // seconds; none: MESHIFT_TIMEOUT_S, or 10 minutes
-  std::optional<int64_t> ranks;  // of the local engine's; 8 where not given, 12 for `cross`
+  std::optional<int64_t> ranks;           // of the local engine; none: 8, or 12 for `cross`
 };
 
-// Exit code 1 where an element is wrong, where the promise asked for is not kept, where a rank sent
-// other bytes than planned or took more memory, or where a plan that was read is refused by the
-// verifier; 3 where a file of `load` is not the rank's part of the
-// source, or where loaded replicas differ. Nothing is run, or saved, before all files are read.
+// Exit code 1 if an element is wrong, the requested promise is not kept, a rank sent other bytes
+// than planned or took more memory, or the verifier refuses a plan that was read; 3 if a file of
+// `load` is not the rank's part of the source, or if loaded replicas differ. Reads all files before
+// it runs or saves anything.
 int RunCommand(const RunFlags& flags, Io& io);
 
 }  // namespace meshift::cli

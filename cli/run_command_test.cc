@@ -20,7 +20,7 @@ std::string Line(const std::string& text, const std::string& start) {
   return text.substr(at, text.find('\n', at) - at);
 }
 
-// The number behind "wrong " and the like.
+// The number after `start`, such as "wrong".
 int64_t Number(const std::string& text, const std::string& start) {
   const std::string line = Line(text, start + " ");
   EXPECT_EQ(line.find("no line"), std::string::npos) << line;
@@ -34,7 +34,7 @@ Args Problem(const std::string& mesh, const std::string& tensor, const std::stri
   return args;
 }
 
-// A gradient sum over 40 ranks in domains of 8, as the machine would add it.
+// A gradient sum over 40 ranks in domains of 8, as a machine would add it.
 Args Flattened(const Args& more = {}) {
   Args args = Problem("ddp=8,fsdp=5,tp=1", "bf16[256,64]", "P,P,R", "R,R,R",
                       {"--topology", "nvlink=8", "--reduction-order", "topology"});
@@ -56,7 +56,7 @@ TEST(Run, OneAllReduceOverTheFlattenedGroupLeavesEqualBits) {
   EXPECT_EQ(Line(outcome.out, "promise").substr(0, 23), "promise replicas: kept ");
 }
 
-// Sums of f32 that are formed in bf16 are judged as such.
+// Sums of f32 that are formed in bf16 are checked as such.
 TEST(Run, TheDTypeOfReductionsIsTheDefinitions) {
   for (const Args& dtypes : {Args{"--reduce-dtype", "bf16"}, Args{"--to-dtype", "f8e4m3"},
                              Args{"--reduce-dtype", "f64", "--to-dtype", "f16"}}) {
@@ -76,8 +76,8 @@ TEST(Run, AGroupIsMadeOnceAndReused) {
       "groups created 2, reused 4 (per rank)");
 }
 
-// The same contributions of the same ranks: equal bits however the mesh is written and whatever the
-// engine does to its own sums.
+// The same contributions on the same ranks give equal bits for every way to write the mesh, and for
+// every order of the engine's own sums.
 TEST(Run, HashesTellThatOrderedBitsAreEqualEverywhere) {
   std::vector<std::string> hashes;
   for (const auto& [mesh, from, to] : std::vector<std::array<std::string, 3>>{
@@ -97,7 +97,8 @@ TEST(Run, HashesTellThatOrderedBitsAreEqualEverywhere) {
   for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]);
 }
 
-// In blocks likewise; another block gives other bits, one that holds all the same as none.
+// The same for sums in blocks. Another block gives other bits; a block of all coordinates gives the
+// bits of none.
 TEST(Run, HashesTellThatBlocksOfCoordinatesAreAddedFirst) {
   const auto hash_of = [](const char* mesh, const char* from, const char* to,
                           std::vector<std::string> more) {
@@ -119,7 +120,7 @@ TEST(Run, HashesTellThatBlocksOfCoordinatesAreAddedFirst) {
   EXPECT_EQ(both.err, "meshift: --reduce-block and --plan exclude each other\n");
 }
 
-// Without the promise they are not, and the hashes tell.
+// Without the promise replicas differ, and the hashes show it.
 TEST(Run, HashesTellReplicasApart) {
   const Outcome outcome = Meshift(
       Problem("a=2,b=3", "f32[64]", "P,P", "R,R",
@@ -146,12 +147,12 @@ TEST(Run, AnAdversarialEngineFindsWhatRankOrderHides) {
     return Meshift(Problem("a=2,b=3", "f32[64]", "P,P", "R,R",
                            {"--planner", "per-dim", "--reduction-order", order}));
   };
-  // Not promised, and so not fine, even where no bits differ.
+  // A promise that the plan does not keep fails, even if no bits differ.
   EXPECT_EQ(Number(run("ranks").out, "replicas differ"), 0);
   EXPECT_EQ(run("ranks").code, 1);
   EXPECT_GT(Number(run("adversarial").out, "replicas differ"), 0);
   EXPECT_EQ(Number(run("adversarial").out, "wrong"), 0);
-  // Nobody asked: fine.
+  // Without a promise the run is fine.
   const Outcome unasked = Meshift(Problem(
       "a=2,b=3", "f32[64]", "P,P", "R,R",
       {"--planner", "per-dim", "--reduction-order", "adversarial", "--reproducibility", "none"}));
@@ -159,7 +160,7 @@ TEST(Run, AnAdversarialEngineFindsWhatRankOrderHides) {
   EXPECT_GT(Number(unasked.out, "replicas differ"), 0);
 }
 
-// Ten groups, each with a distortion of its own: no error of the plan's.
+// Ten groups distort their sums differently; that is not an error of the plan.
 TEST(Run, WhatAnAdversarialEngineDistortsIsNotWrong) {
   const Outcome outcome = Meshift(Problem("a=2,b=2,c=5", "bf16[24]", "S(0),P,S(0)", "S(0),R,S(0)",
                                           {"--reduction-order", "adversarial"}));
@@ -209,7 +210,7 @@ TEST(Run, FromOneMeshToAnother) {
       Problem("a=2,b=2", "f32[10,6]", "P,S0", "S1", {"--to-mesh", "c=3@2,5,9", "--repeat", "2"}));
   EXPECT_EQ(outcome.code, 0) << outcome;
   EXPECT_EQ(Line(outcome.out, "# mesh c"), "# mesh c=3@2,5,9 (3 ranks)");
-  // What is partial is small enough to cross as it is, and is added by who takes it.
+  // The contributions are small enough to cross separately; the receivers add them.
   EXPECT_EQ(Line(outcome.out, "0 ").substr(0, 54),
             "0       exchange  -           1 x 6  S(1) on mesh 1   ");
   EXPECT_EQ(
@@ -246,8 +247,8 @@ TEST(Run, AllParametersOfAModel) {
   EXPECT_EQ(Line(outcome.out, "total").substr(0, 39), "total: 3 parameters, 2 distinct plans, ");
 }
 
-// A run is handed its buffers as its plan says, and takes what that says; what it was given and
-// judged by is untouched.
+// A run gets its buffers as the plan says, and takes the planned memory. The tensors that check it
+// stay untouched.
 TEST(Run, TakesTheMemoryOfItsPlan) {
   const std::vector<Args> cases = {
       Problem("a=8", "f32[64,48]", "S(1)", "S(0)"),
@@ -296,7 +297,7 @@ TEST(Run, WhatIsHandedOverIsACopyOfWhatIsKept) {
   }
 }
 
-// Nothing is sent, so that no group is used, that of all ranks neither.
+// Nothing is sent, so no group is used, not even that of all ranks.
 TEST(Run, ATensorWithoutElementsUsesNoGroup) {
   for (const char* mesh : {"a=4", "a=4,b=2"}) {
     const std::string more = std::string(mesh) == "a=4" ? "" : ",R";
@@ -312,9 +313,9 @@ TEST(Run, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(big.err.find("meshift: 1000000 ranks need "), 0) << big;
   const Outcome far = Meshift(Problem("a=2@0,2000000000", "f32[4]", "S(0)", "R"));
   EXPECT_EQ(far.err,
-            "meshift: rank 2000000000 makes a world of 2000000001 ranks; the local engine takes at "
+            "meshift: rank 2000000000 needs a world of 2000000001 ranks; the local engine takes at "
             "most 1048576\n");
-  // Before anything lists the ranks.
+  // Refused before the ranks are listed.
   const Outcome many = Meshift(Problem("a=2000000000@1-2000000000", "f32[4]", "R", "R"));
   EXPECT_EQ(many.err, far.err);
 }

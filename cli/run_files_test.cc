@@ -36,7 +36,7 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// A folder of this test that is not there yet.
+// The path of a folder that does not exist yet.
 std::string NewFolder() {
   static int count = 0;
   return WriteFile("folder", "") + std::to_string(getpid()) + "_" + std::to_string(count++);
@@ -109,7 +109,7 @@ TEST(RunFiles, APlanThatWasReadIsRunOnFiles) {
   EXPECT_EQ(ReadAll(saved + NameOf("target", 3)), ReadAll(folder + NameOf("target", 3)));
 }
 
-// Contributions 1 and 2 of one element.
+// A folder with the contributions 1 and 2 of one element.
 std::string OneAndTwo() {
   const std::string folder = NewFolder();
   EXPECT_EQ(mkdir(folder.c_str(), 0777), 0);
@@ -121,7 +121,7 @@ std::string OneAndTwo() {
   return folder;
 }
 
-// A rank has a source file where it is in the first mesh, a target file where it is in the second.
+// A rank has a source file if it is in the first mesh, and a target file if it is in the second.
 TEST(RunFiles, FromOneMeshToAnother) {
   const Args args = RunArgs("a=2", "i32[4,3]", "S(0)", "S(1)", {"--to-mesh", "b=3@1,4,2"});
   const std::string first = Saved(args);
@@ -151,7 +151,7 @@ TEST(RunFiles, TargetsAreMadeOfWhatWasLoaded) {
   }
 }
 
-// `run --load` of these files prints nothing but this line, and saves nothing.
+// Expects that `run --load` of these files prints only this line, and saves nothing.
 void ExpectRefused(const Args& args, const std::string& folder, const std::string& message) {
   const std::string saved = NewFolder();
   Args load = args;
@@ -169,7 +169,7 @@ TEST(RunFiles, AFileThatIsNotTheRanksPartIsNamed) {
     std::ofstream(folder + name, std::ios::binary) << bytes;
     ExpectRefused(args, folder, name + ": " + message);
   };
-  refuse("", "no .npy file: it begins with \"\" instead of \\x93NUMPY");
+  refuse("", "not a .npy file: it begins with \"\" instead of \\x93NUMPY");
   refuse(good.substr(0, good.size() - 1), "cut short: 23 of its 24 bytes of data are there");
   refuse(good.substr(0, 128), "cut short: 0 of its 24 bytes of data are there");
   refuse(good + '\0', "has more than its 24 bytes of data");
@@ -228,7 +228,7 @@ TEST(RunFiles, AFolderThatCannotBeWrittenIsNamed) {
   const std::string folder = NewFolder();
   ASSERT_EQ(mkdir(folder.c_str(), 0777), 0);
   ASSERT_EQ(mkdir((folder + NameOf("target", 1)).c_str(), 0777), 0);
-  // One of the set cannot be written: what was saved before stays, sources too.
+  // One of the set cannot be written: the files saved before stay, sources too.
   const std::string source = folder + NameOf("source", 0);
   std::ofstream(source) << "before";
   failed(folder, NameOf("target", 1) + ": cannot be written: a folder is there");

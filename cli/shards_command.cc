@@ -20,7 +20,7 @@
 namespace meshift::cli {
 namespace {
 
-// What a table of is made in a few seconds.
+// A table of this many ranks takes a few seconds.
 constexpr int64_t kMaxListedRanks = int64_t{1} << 20;
 
 absl::StatusOr<Sharding> ParseSharding(const ShardsFlags& flags) {
@@ -45,12 +45,12 @@ int ShardsCommand(const ShardsFlags& flags, Io& io) {
   if (!sharding.ok()) return Fail(io, sharding.status());
   const int64_t ranks = sharding->mesh().NumRanks();
   if (flags.skip >= ranks) {
-    return Fail(
-        io, InvalidArgument("--skip: {} leaves none of {}", flags.skip, CountText(ranks, "rank")));
+    return Fail(io, InvalidArgument("--skip: {} leaves none of the {}", flags.skip,
+                                    CountText(ranks, "rank")));
   }
   const int64_t count = std::min(flags.count.value_or(ranks), ranks - flags.skip);
   if (count > kMaxListedRanks) {
-    return Fail(io, InvalidArgument("{} would be listed; at most {} are: --skip and --count choose",
+    return Fail(io, InvalidArgument("cannot list {}; at most {}: choose them by --skip and --count",
                                     CountText(count, "rank"), kMaxListedRanks));
   }
   io.out << RenderShards(*sharding, flags.skip, count);

@@ -1,4 +1,4 @@
-// `meshift shards`: who holds what of a tensor.
+// `meshift shards`: shows the part of a tensor that each rank holds (cli/render_shards.h).
 //
 //   meshift shards --mesh a=2,b=2 --tensor 'f32[5,4]' --placements 'S(0),S(1)'
 //   meshift shards --mesh a=4000,b=8000 ... --skip 8000 --count 8   # the first eight of a=1
@@ -17,8 +17,8 @@ struct ShardsFlags {
   std::optional<std::string> mesh;
   std::optional<std::string> tensor;
   std::optional<std::string> placements;
-  int64_t skip = 0;              // so many ranks, in the order of the mesh
-  std::optional<int64_t> count;  // then list so many; all the rest where not given
+  int64_t skip = 0;              // ranks to leave out, in the order of the mesh
+  std::optional<int64_t> count;  // ranks to list after those; none: all remaining
 };
 
 int ShardsCommand(const ShardsFlags& flags, Io& io);

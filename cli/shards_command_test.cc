@@ -158,14 +158,14 @@ TEST(Shards, MoreRanksThanCanBeListedAreRefused) {
     EXPECT_EQ(outcome.out, "");
     return outcome.err;
   };
-  EXPECT_EQ(error({}),
-            "meshift: 100000000 ranks would be listed; at most 1048576 are: --skip and --count "
-            "choose\n");
-  EXPECT_EQ(error({"--count", "1048577"}),
-            "meshift: 1048577 ranks would be listed; at most 1048576 are: --skip and --count "
-            "choose\n");
+  EXPECT_EQ(
+      error({}),
+      "cannot list meshift: 100000000 ranks; at most 1048576: choose them by --skip and --count\n");
+  EXPECT_EQ(
+      error({"--count", "1048577"}),
+      "cannot list meshift: 1048577 ranks; at most 1048576: choose them by --skip and --count\n");
   EXPECT_EQ(error({"--skip", "100000000"}),
-            "meshift: --skip: 100000000 leaves none of 100000000 ranks\n");
+            "meshift: --skip: 100000000 leaves none of the 100000000 ranks\n");
   EXPECT_EQ(error({"--skip", "-1"}),
             "meshift: --skip: '-1' is not a number in 0..9223372036854775807; --help lists the "
             "options\n");

@@ -1,11 +1,12 @@
-// Where the ranks of a plan are that the command runs: all in this process, or one of them.
+// Site: the interface between a command and the process that runs its ranks. Either all ranks are
+// in this process (MakeLocalSite), or this process is one rank of a job (cli/rank_site.h).
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto runner, site.NewRunner(plan, ReductionOrder::kRanks));
 //   MESHIFT_ASSIGN_OR_RETURN(SiteRun run, runner->Run(sources, targets));
 //   MESHIFT_RETURN_IF_ERROR(site.Gather(plan.to(), &targets));
-//   if (site.leads()) ... judge all targets ...
+//   if (site.leads()) ... check all targets ...
 //
-// Where a rank is a process, all processes make the same calls in the same order.
+// In a job of processes, all of them make the same calls in the same order.
 #ifndef MESHIFT_CLI_SITE_H_
 #define MESHIFT_CLI_SITE_H_
 
@@ -28,25 +29,25 @@ namespace meshift::cli {
 
 struct SiteRun {
   struct StepRun {
-    int64_t bytes_sent = 0;  // by the worst rank, counted from the calls that were made
+    int64_t bytes_sent = 0;  // by the worst rank, counted from the calls made
     int64_t calls = 0;       // of the rank with the most
     int64_t ns = -1;         // on the slowest rank
   };
   std::vector<StepRun> steps;
-  // Pairs of a rank and a step in which it sent other bytes than the plan says for it.
+  // Pairs of a rank and a step in which the rank sent other bytes than planned.
   int64_t miscounted = 0;
-  // Of source, target and workspace, on the rank that had most.
+  // Bytes of source, target and workspace on the rank with the most.
   int64_t peak_bytes = 0;
 };
 
-// Runs one plan again and again, by one redistributor per rank.
+// Runs one plan repeatedly, with one redistributor per rank.
 class SiteRunner {
  public:
   virtual ~SiteRunner() = default;
-  // Reads the sources of the ranks that are here, and writes their targets. The run itself is
-  // handed them as the plan's buffers say (cli/handed_tensors.h).
+  // Reads the sources of this process's ranks, and writes their targets. The run gets its buffers
+  // in the plan's buffer mode (cli/handed_tensors.h).
   virtual absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) = 0;
-  // Of the rank that has made the most, without the root.
+  // Groups that the rank with the most has created, without the root.
   virtual absl::StatusOr<int64_t> GroupsCreated() = 0;
 };
 
@@ -55,31 +56,31 @@ class Site {
   virtual ~Site() = default;
 
   virtual const std::string& engine() const = 0;  // "mpi"
-  virtual int64_t num_ranks() const = 0;          // of the job; 0: as many as a plan has
-  // Whether this process judges and prints.
+  virtual int64_t num_ranks() const = 0;          // of the job; 0: the number that each plan needs
+  // Whether this process checks and prints.
   virtual bool leads() const = 0;
-  // An error where the plan does not fit here.
+  // An error if this process or job cannot run the plan.
   virtual absl::Status CheckFits(const Plan& plan) const = 0;
-  // The leader has those of all ranks, other processes their own.
+  // Tensors of all ranks on the leader, of its own rank in other processes.
   virtual LocalTensors MakeTensors(const Sharding& sharding) const = 0;
   virtual absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan,
                                                                 ReductionOrder order) = 0;
   // Copies all ranks' tensors to the leader.
   virtual absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) = 0;
-  // The first error of any process, on all of them; it names the rank, unless all have it alike.
+  // The first error of any process, returned on all. It names the rank, unless all have the same.
   virtual absl::Status Agree(const absl::Status& status) = 0;
-  // As Agree, of what `work` returns. It may take longer than ranks wait for each other.
+  // As Agree, for the result of `work`, which may take longer than ranks wait for each other.
   virtual absl::Status AgreeAfter(const std::function<absl::Status()>& work) = 0;
-  // As AgreeAfter; INVALID_ARGUMENT also where its texts differ: "rank 0 has X, and rank 2 has Y".
+  // As AgreeAfter; INVALID_ARGUMENT also if the texts differ: "rank 0 has X, and rank 2 has Y".
   virtual absl::Status AgreeOn(const std::function<absl::StatusOr<std::string>()>& work) = 0;
-  // Whether all processes had the last of these errors alike.
+  // Whether all processes had the last of these errors, with the same text.
   virtual bool AllFailed() const = 0;
-  // What `check` finds, which the leader alone calls, on all processes.
+  // The result of `check`, which only the leader calls, on all processes.
   virtual absl::StatusOr<testkit::CheckResult> Share(
       const std::function<absl::StatusOr<testkit::CheckResult>()>& check) = 0;
 };
 
-// All ranks in this process. `timeout`: of calls that wait for other ranks.
+// All ranks in this process. `timeout`: for calls that wait for other ranks.
 std::unique_ptr<Site> MakeLocalSite(std::chrono::nanoseconds timeout = std::chrono::minutes(10));
 }  // namespace meshift::cli
 

@@ -14,7 +14,7 @@
 namespace meshift::cli {
 namespace {
 
-// Bytes of the character that `text` begins with; 0 where they are not UTF-8 (RFC 3629).
+// The size in bytes of the first character of `text`; 0 if it is not valid UTF-8 (RFC 3629).
 size_t CharacterSize(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -24,15 +24,15 @@ size_t CharacterSize(std::string_view text) {
   for (size_t i = 1; i < size; ++i) {
     if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
   }
-  // Too long for their value, halves of UTF-16, beyond the last character.
+  // Excludes overlong forms, surrogate halves, and codes beyond U+10FFFF.
   const unsigned char least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
   const unsigned char most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
   return byte(1) >= least && byte(1) <= most ? size : 0;
 }
 
-// Whether a character, which is UTF-8, does other things to what it is shown on than to be seen:
-// the control characters of Latin-1, marks of no width, those that turn the direction of writing or
-// end a line.
+// Whether a valid UTF-8 character is invisible or controls the terminal: control characters (also
+// those of Latin-1), marks of zero width, those that change the writing direction, and line
+// separators.
 bool IsUnseen(std::string_view character) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
@@ -53,7 +53,7 @@ std::string BytesText(int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
   size_t unit = 0;
   int64_t size = 1024;
-  // A number that would round up to 1024 of a unit is shown in the next.
+  // A number that would round up to 1024 is shown in the next unit.
   while (unit + 1 < kUnits.size() &&
          static_cast<double>(bytes) / static_cast<double>(size) >= 1023.95) {
     size *= 1024;
@@ -99,7 +99,7 @@ std::string Printable(std::string_view text) {
 
 namespace {
 
-// The longest beginning of `text` that has at most `size` bytes and ends between characters.
+// The longest prefix of `text` that has at most `size` bytes and ends between characters.
 std::string_view Beginning(std::string_view text, size_t size) {
   if (text.size() <= size) return text;
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
@@ -115,8 +115,8 @@ std::string_view Ending(std::string_view text, size_t size) {
   return text;
 }
 
-// `text` as Printable() shows it, but at most `size` bytes: those at its two ends. A byte is shown
-// as one byte at least, so what lies further from both ends than that is not looked at.
+// `text` as Printable() shows it, cut to at most `size` bytes: its two ends. Each byte is shown as
+// at least one byte, so bytes further from both ends are not examined.
 std::string ShownUpTo(std::string_view text, size_t size) {
   constexpr std::string_view kGap = "...";
   std::string shown = Printable(text.substr(0, size + 1));
@@ -135,7 +135,7 @@ std::string ShownMessage(std::string_view text) {
   std::string shown;
   bool is_quoted = false;
   while (!text.empty()) {
-    // An apostrophe within a word quotes nothing.
+    // An apostrophe within a word is not a quote.
     size_t end = text.find('\'');
     while (!is_quoted && end != text.npos && end > 0 && absl::ascii_isalnum(text[end - 1])) {
       end = text.find('\'', end + 1);

@@ -1,4 +1,4 @@
-// Numbers as a person reads them, and other people's text as it can be shown.
+// Formats numbers for people, and makes untrusted text safe to print.
 //
 //   BytesText(8178893);        // "7.8 MiB"
 //   TimeText(12345);           // "12.3 us"
@@ -13,28 +13,27 @@
 
 namespace meshift::cli {
 
-// Exact where it is a whole number of the unit ("4 MiB"), else with one decimal.
+// A whole number if it is one in its unit ("4 MiB"), else one decimal.
 std::string BytesText(int64_t bytes);
 std::string TimeText(int64_t ns);
 // "1 collective", "2 collectives"
 std::string CountText(int64_t count, const std::string& noun);
 
-// `text` on one line of UTF-8: a line's end is shown as \n; other control characters, those that
-// are not seen or change the direction of writing, and bytes that are not UTF-8, as \xHH for each
-// byte.
+// `text` on one line of UTF-8. A line end becomes \n. Control characters, invisible ones, those
+// that change the writing direction, and bytes that are not UTF-8 become \xHH, byte by byte.
 std::string Printable(std::string_view text);
-// At most `size` bytes of `text`, cut between characters and followed by "..." where it is longer.
+// At most `size` bytes of `text`, cut between characters; "..." follows if it was longer.
 std::string Clipped(std::string_view text, size_t size);
 
-// The most bytes that are shown of another's text: of a file's strings, a line's values.
+// The most bytes that are shown of untrusted text: a string of a file, a value of a line.
 inline constexpr size_t kMaxShown = 200;
-// And of a message that has such text in it.
+// The most bytes of a message that contains such text.
 inline constexpr size_t kMaxMessage = 400;
 // Printable, and at most kMaxShown bytes: longer text has "..." in the middle.
 std::string Shown(std::string_view text);
-// Printable and in quotes, at most 80 bytes of it: a value in a message that has several.
+// Printable, in quotes, at most 80 bytes: for a value in a message with several.
 std::string Quoted(std::string_view text);
-// A message, with kMaxMessage; of each of its values in quotes, Shown().
+// A message of at most kMaxMessage bytes, with Shown() applied to each value in single quotes.
 std::string ShownMessage(std::string_view text);
 
 }  // namespace meshift::cli

@@ -66,15 +66,15 @@ TEST(Text, WhatIsShownHasABound) {
   EXPECT_EQ(shown.substr(97, 6), "aaa...");
   EXPECT_EQ(shown.substr(shown.size() - 3), "end");
   EXPECT_EQ(ShownMessage(longer).size(), kMaxMessage);
-  // Of values in quotes, not of the words around them.
+  // Values in quotes are cut, the words around them are not.
   const std::string value(300, 'a');
   EXPECT_EQ(ShownMessage("NCCL's value '" + value + "' is none"),
             "NCCL's value '" + Shown(value) + "' is none");
   EXPECT_EQ(ShownMessage("NCCL's " + value + "'s"), "NCCL's " + value + "'s");
-  // As it is shown: each of these bytes takes four.
+  // The limit is on the printable form: each of these bytes takes four.
   EXPECT_LE(Shown(std::string(60, '\x01')).size(), kMaxShown);
   EXPECT_EQ(Shown(std::string(50, '\x01')).size(), kMaxShown);
-  // Cut between characters, wherever they lie.
+  // Cut between characters, at any offset.
   for (size_t before = 0; before < 4; ++before) {
     std::string text(before, 'a');
     for (int i = 0; i < 200; ++i) text += "\xe2\x82\xac";

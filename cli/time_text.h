@@ -1,8 +1,7 @@
-// The words for what a collective's time assumes.
+// Words for the assumptions of a collective's estimated time.
 //
-//   ByText(parts.algorithm, parts.protocol, topology);        // "in-switch, Simple"
-//   LinksText(parts.level, parts.sharing, topology);          // "net, 8 links per group and
-//   domain"
+//   ByText(parts.algorithm, parts.protocol, topology);   // "in-switch, Simple"
+//   LinksText(parts.level, parts.sharing, topology);     // "net, 8 links per group and domain"
 #ifndef MESHIFT_CLI_TIME_TEXT_H_
 #define MESHIFT_CLI_TIME_TEXT_H_
 
@@ -14,9 +13,9 @@
 
 namespace meshift::cli {
 
-// The algorithm, and the protocol where the topology has one.
+// The algorithm, and the protocol if the topology has protocols.
 std::string ByText(Algorithm algorithm, int protocol, const Topology& topology);
-// The links that bytes wait for; empty for level -1. `sharing` is CollectiveTime::sharing.
+// The links that are the bottleneck; empty for level -1. `sharing` is CollectiveTime::sharing.
 std::string LinksText(int level, int64_t sharing, const Topology& topology);
 
 }  // namespace meshift::cli

@@ -1,11 +1,12 @@
 #!/bin/bash
-# Ranks that wait for one that does not come, or that has stopped, say so after the time-out of the command, which they name. Runs under mpi_test.sh.
+# Ranks that wait for a rank that is missing or stopped report it after the time-out of the command,
+# and name the time-out. Runs under mpi_test.sh.
 #
 #   timeout_test.sh MPIRUN MESHIFT
 set -u
 mpirun=$1 meshift=$2
 problem="--mesh d=3 --tensor f32[12] --from P --to R"
-# expect WHAT COUNT MESSAGE COMMAND...: so many ranks say it, after 2 s and before 5.
+# expect WHAT COUNT MESSAGE COMMAND...: COUNT ranks print the message, after 2 s and before 5.
 expect() {
   local what=$1 count=$2 message=$3 begin ms output
   shift 3

@@ -27,7 +27,7 @@ namespace {
 bool IsJsonFile(std::string_view text) { return text.ends_with(".json") && !text.starts_with("{"); }
 bool IsXmlPart(std::string_view part) { return part.ends_with(".xml"); }
 
-// A preset's text, and the file beside it, which is empty where there is none.
+// A preset's text, and the file given with it; empty if none.
 struct Parts {
   std::string preset;
   std::string file;
@@ -45,7 +45,7 @@ absl::StatusOr<Parts> Split(std::string_view text) {
     } else if (first) {
       return InvalidArgument("{} needs a preset before it: h100,{}", Quoted(part), Shown(part));
     } else if (!parts.file.empty()) {
-      return InvalidArgument("{} and {} are two files of nodes; only one may be given",
+      return InvalidArgument("{} and {} both describe nodes; only one may be given",
                              Quoted(parts.file), Quoted(part));
     } else {
       parts.file = std::string(part);
@@ -56,14 +56,15 @@ absl::StatusOr<Parts> Split(std::string_view text) {
   }
 }
 
-// What the NICs of a node carry together, in Gb/s; none where there are none.
+// The sum of the speeds of a node's NICs, in Gb/s; none if it has no NICs.
 absl::StatusOr<std::optional<int64_t>> NicsGbps(const NcclTopologyFile& node) {
   constexpr int64_t kMost = 1'000'000'000'000;
   int64_t mbps = 0;
   for (const NcclTopologyNic& nic : node.nics) {
     if (nic.source == NicSpeed::kUnknown || nic.mbps < 1) {
       return InvalidArgument(
-          "NIC {} has neither the speed of its network nor a PCIe link; say nics=COUNTxGBPS before "
+          "NIC {} has neither the speed of its network nor a PCIe link; write nics=COUNTxGBPS "
+          "before "
           "the file",
           Quoted(nic.name));
     }
@@ -75,20 +76,20 @@ absl::StatusOr<std::optional<int64_t>> NicsGbps(const NcclTopologyFile& node) {
 
 std::string NoteOf(const NcclTopologyFile& node, const std::string& file) {
   if (node.nics.empty()) {
-    return fmt::format("{} has no NICs: the network is the preset's", Shown(file));
+    return fmt::format("{} has no NICs; using the preset's network", Shown(file));
   }
   int64_t bounds = 0;
   for (const NcclTopologyNic& nic : node.nics) bounds += nic.source == NicSpeed::kPcie ? 1 : 0;
   if (bounds == 0) return "";
   return fmt::format(
-      "{} does not say how fast {} of {} are: taken as PCIe lets them be; nics=COUNTxGBPS before "
-      "the file says otherwise",
+      "{} does not give the speed of {} of {}; using the bound of PCIe; nics=COUNTxGBPS before "
+      "the file sets it",
       Shown(file), bounds, CountText(static_cast<int64_t>(node.nics.size()), "NIC"));
 }
 
 absl::StatusOr<NcclTopologyFile> ReadNode(const std::string& file) {
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<std::istream> in, OpenFile(file));
-  // The reader itself refuses what is larger.
+  // ParseNcclTopology has the same limit.
   const absl::StatusOr<std::string> xml = ReadUpTo(*in, kMaxNcclTopologyBytes);
   if (!xml.ok()) return BadFile(file, xml.status());
   absl::StatusOr<NcclTopologyFile> node = ParseNcclTopology(*xml);
@@ -101,10 +102,10 @@ absl::StatusOr<TopologyText> ReadPreset(const std::string& text, NodeCounts coun
   std::string note;
   if (!parts.file.empty()) {
     if (!IsPresetText(parts.preset) || parts.preset == "flat") {
-      return InvalidArgument("{} is not a preset; a file of a node goes with one: h100,{}",
+      return InvalidArgument("{} is not a preset; a node's file needs one: h100,{}",
                              Quoted(parts.preset), Shown(parts.file));
     }
-    // What is wrong with the preset comes before what is wrong with the file.
+    // Report errors of the preset before those of the file.
     MESHIFT_RETURN_IF_ERROR(PresetTopology(parts.preset).status());
     MESHIFT_ASSIGN_OR_RETURN(const NcclTopologyFile node, ReadNode(parts.file));
     counts.gpus = static_cast<int64_t>(node.gpus.size());

@@ -16,7 +16,7 @@
 namespace meshift::cli {
 namespace {
 
-// A node's file, with NICs as `nic` has them: of PCIe 4.0 x16, 252 Gb/s, where it is empty.
+// A node's file with these NICs; without `net` they have PCIe 4.0 x16, 252 Gb/s.
 std::string Node(const std::string& name, int gpus, int nics, const std::string& net = "") {
   std::string xml = "<system version=\"1\"><cpu>";
   for (int i = 0; i < gpus; ++i) {
@@ -44,7 +44,7 @@ TEST(TopologyText, AFileSaysWhatANodeHas) {
   const TopologyText half = *ReadTopology("h100-efa," + Node("b.xml", 4, 2, net));
   EXPECT_EQ(half.topology, *PresetTopology("h100-efa", {.gpus = 4, .nics_gbps = 800}));
   EXPECT_EQ(half.topology.level(0).domain_size, 4);
-  // Its domains span nodes.
+  // The preset's domains span nodes.
   EXPECT_EQ(ReadTopology("gb200," + Node("c.xml", 4, 4, net))->topology.level(0).domain_size, 72);
 }
 
@@ -61,11 +61,11 @@ TEST(TopologyText, BoundsAreToldOf) {
   const TopologyText read = *ReadTopology("a100," + path);
   EXPECT_EQ(read.topology, *PresetTopology("a100", {.gpus = 8, .nics_gbps = 4 * 252}));
   EXPECT_EQ(read.note, path +
-                           " does not say how fast 4 of 4 NICs are: taken as PCIe lets them be; "
-                           "nics=COUNTxGBPS before the file says otherwise");
+                           " does not give the speed of 4 of 4 NICs; using the bound of PCIe; "
+                           "nics=COUNTxGBPS before the file sets it");
   EXPECT_EQ(ReadTopology("a100," + Node("f.xml", 8, 0))->note,
-            path.substr(0, path.size() - 5) + "f.xml has no NICs: the network is the preset's");
-  // The command says so, too.
+            path.substr(0, path.size() - 5) + "f.xml has no NICs; using the preset's network");
+  // The command prints the note, too.
   const Outcome plan = Meshift({"plan", "--mesh", "a=16", "--tensor", "f32[64]", "--from", "S(0)",
                                 "--to", "R", "--topology", "a100," + path});
   EXPECT_EQ(plan.code, 0) << plan;
@@ -78,7 +78,7 @@ TEST(TopologyText, OtherTextIsAsItWas) {
   const std::string json = Topology::Parse("h100-roce")->ToJson();
   EXPECT_EQ(ReadTopology(WriteFile("t.json", json))->topology, *Topology::Parse("h100-roce"));
   EXPECT_EQ(ReadTopology(json)->topology, *Topology::Parse("h100-roce"));
-  // What is known beside the text counts for presets alone.
+  // Known counts are used for presets only.
   EXPECT_EQ(ReadTopology("h100", {.gpus = 4})->topology.level(0).domain_size, 4);
   EXPECT_EQ(ReadTopology("nvlink=8", {.gpus = 4})->topology.level(0).domain_size, 8);
   EXPECT_EQ(ReadTopology("flat", {.gpus = 4})->topology, Topology::Flat());
@@ -98,20 +98,19 @@ TEST(TopologyText, BadInputIsNamed) {
   const std::string other = WriteFile("h.xml", "<system version=\"2\"/>");
   EXPECT_EQ(Error("n.xml"), "topology 'n.xml': \"n.xml\" needs a preset before it: h100,n.xml");
   EXPECT_EQ(Error("a100,m.xml,n.xml"),
-            "topology 'a100,m.xml,n.xml': \"m.xml\" and \"n.xml\" are two files of nodes; only one "
+            "topology 'a100,m.xml,n.xml': \"m.xml\" and \"n.xml\" both describe nodes; only one "
             "may be given");
   EXPECT_EQ(Error("nvlink=8,n.xml"),
-            "topology 'nvlink=8,n.xml': \"nvlink=8\" is not a preset; a file of a node goes with "
-            "one: h100,n.xml");
-  EXPECT_EQ(Error("flat,n.xml"),
-            "topology 'flat,n.xml': \"flat\" is not a preset; a file of a node goes with one: "
+            "topology 'nvlink=8,n.xml': \"nvlink=8\" is not a preset; a node's file needs one: "
             "h100,n.xml");
+  EXPECT_EQ(Error("flat,n.xml"),
+            "topology 'flat,n.xml': \"flat\" is not a preset; a node's file needs one: h100,n.xml");
   EXPECT_NE(Error("k100,n.xml").find("'k100' is neither name=size nor a preset"),
             std::string::npos);
   EXPECT_NE(Error("h100,nics=x,n.xml").find("'nics=x' is not nics=COUNTxGBPS"), std::string::npos);
   EXPECT_NE(Error("h100,n.xml").find("n.xml: cannot be read: No such file"), std::string::npos);
   EXPECT_EQ(Error("h100," + other).find(other + ": "), 0U) << Error("h100," + other);
-  // Exit codes: of what was typed, of a file, of a line that names one.
+  // The exit codes of a bad text, a bad file, and a batch line that names a file.
   const auto plan = [](const std::string& topology) {
     return Meshift({"plan", "--mesh", "a=2", "--tensor", "f32[8]", "--from", "S(0)", "--to", "R",
                     "--topology", topology});
@@ -134,14 +133,13 @@ TEST(TopologyText, ANicWithoutSpeedIsRefused) {
   std::string xml = "<system version=\"1\"><cpu><pci busid=\"0000:01:00.0\" class=\"0x030200\"/>";
   const std::string path =
       WriteFile("i.xml", xml + "<nic><net name=\"eth0\" dev=\"0\"/></nic></cpu></system>");
-  EXPECT_EQ(Error("h100," + path),
-            path +
-                ": NIC \"eth0\" has neither the speed of its network nor a PCIe link; say "
-                "nics=COUNTxGBPS before the file");
+  EXPECT_EQ(Error("h100," + path), path +
+                                       ": NIC \"eth0\" has neither the speed of its network nor a "
+                                       "PCIe link; write nics=COUNTxGBPS before the file");
   EXPECT_TRUE(ReadTopology("h100,nics=1x100," + path).ok());
 }
 
-// Files of other people: --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
+// Real files: --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
 TEST(TopologyText, ReadsTheSamples) {
   const char* const folder = std::getenv("MESHIFT_NCCL_SAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MESHIFT_NCCL_SAMPLES does not name a folder of samples";

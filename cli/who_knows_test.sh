@@ -1,6 +1,7 @@
 #!/bin/bash
-# One rank of four has something wrong: all of them print what, and which rank it is, and end with the exit code that it has, at most 2 s later
-# than a run in which nothing is wrong. On the stand-in libraries no rule is broken. Runs under mpi_test.sh where ranks are mpirun's.
+# One rank of four has an error. All ranks print it with the rank's number and end with its exit
+# code, at most 2 s later than a run without errors. No rule of the stand-in libraries is broken.
+# Runs under mpi_test.sh if mpirun starts the ranks.
 #
 #   who_knows_test.sh ENGINE MESHIFT LAUNCHER [ARGUMENT...]      # "mpirun -n 4", "torchrun.sh 4"
 set -u
@@ -10,14 +11,15 @@ launcher=("$@")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
-# What each rank runs: BAD where it is BAD_RANK, else GOOD; both are shell code.
+# The command of each rank: BAD on rank BAD_RANK, GOOD on the others; both are shell code.
 cat > "$scratch/rank.sh" << 'END'
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$RANK}}
 [[ $rank == "$BAD_RANK" ]] && eval "$BAD"
 eval "$GOOD"
 END
 export GOOD BAD BAD_RANK MESHIFT=$meshift
-# Runs; sets output, code, and when the command last said something: mpirun takes up to two seconds more to end.
+# Sets output, code, and the time of the last output, since mpirun takes up to two seconds more to
+# end.
 run() {
   local begin=${EPOCHREALTIME/./}
   output=$(
@@ -30,8 +32,9 @@ run() {
   code=$?
   ms=$(< "$scratch/ms")
 }
-# expect WHAT EXIT_CODE MESSAGE BAD: all ranks print the message where one does BAD, the first rank or a later one (or those of bad_ranks). What is right but late is
-# tried twice more: a machine that stands still for seconds says nothing of the ranks.
+# expect WHAT EXIT_CODE MESSAGE BAD: all ranks print the message where one does BAD, the first rank
+# or a later one (or those of bad_ranks). A run that is right but late is tried twice more, since
+# the machine itself can stand still for seconds.
 expect() {
   local what=$1 exit_code=$2 message
   BAD=$4
@@ -68,7 +71,7 @@ echo "nothing wrong: $good_ms ms"
 
 expect 'a bad option' 2 'rank @: --repeat: '"'x'"' is not a number' "$GOOD --repeat x"
 expect 'no such option' 2 'rank @: The following argument was not expected: --bogus' "$GOOD --bogus"
-expect 'no such verb' 2 'rank @: "rum" is no verb' "${GOOD/run/rum}"
+expect 'no such verb' 2 'rank @: unknown command '\''rum'\''' "${GOOD/run/rum}"
 expect 'options that exclude each other' 2 'rank @: --seed and --load exclude each other' "$GOOD --seed 1 --load /tmp"
 expect 'a placement that is none' 2 'rank @: --to: placements "X"' "${GOOD/--to R/--to X}"
 expect 'another mesh' 2 'rank 0 was asked to run --mesh d=' "${GOOD/d=4/d=2}"

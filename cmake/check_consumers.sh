@@ -1,7 +1,8 @@
 #!/bin/bash
-# Has programs of others use an installed Meshift: by find_package, by pkg-config and plain g++, from C99 and from Python, over MPI with
-# shared and static libraries, and from its sources by add_subdirectory and FetchContent. Runs the tests of cmake/installed_tests, and
-# looks at what the libraries export.
+# Builds and runs programs that use an installed Meshift: by find_package, by pkg-config and plain
+# g++, from C99 and from Python, over MPI with shared and static libraries, and from its sources by
+# add_subdirectory and FetchContent. Runs the tests of cmake/installed_tests, and checks the symbols
+# that the libraries export.
 #
 #   cmake/check_consumers.sh PREFIX REPOSITORY SCRATCH
 set -euo pipefail
@@ -13,7 +14,7 @@ mkdir -p "$3"
 scratch=$(cd "$3" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
-# Examples and tests are programs of others: beside nothing of ours.
+# Examples and tests stand for users' programs: copy them away from the sources.
 mkdir "$scratch/programs"
 tar -cf - examples cmake/installed_tests $(sed -nE '/foreach\(test /,/\)$/ {s/foreach\(test//; s/\)$//; p}' cmake/installed_tests/CMakeLists.txt |
   tr -s ' \n' '\n' | sed 's/..*/&_test.cc/') capi/cxx17_test.cc | tar -xf - -C "$scratch/programs"
@@ -51,7 +52,7 @@ unset LD_LIBRARY_PATH
 
 echo "== symbols"
 for library in "$prefix"/lib/libmeshift*.so; do
-  # NAME@@NODE; every symbol has one of our nodes, and nothing of others is exported.
+  # NAME@@NODE: every symbol has one of our version nodes, and no foreign symbol is exported.
   names=$(nm -D --defined-only --with-symbol-versions "$library" | awk '{print $3}')
   public=$(grep -c '@@MESHIFT_[0-9.]*$' <<< "$names" || true)
   private=$(grep -c '@@MESHIFT_PRIVATE_' <<< "$names" || true)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Builds, installs and uses Meshift on a bare Debian, without Bazel, by the words of README.md: in a new root that debootstrap makes.
-# As root; takes half an hour on two cores, 3 GB, and Debian's packages. Not part of .ci/run.
+# Builds, installs and uses Meshift on a bare Debian, without Bazel, as README.md says, in a new
+# root made by debootstrap. Needs root, half an hour on two cores, 3 GB, and Debian's packages. Not
+# part of .ci/run.
 #
 #   cmake/check_debian.sh [ROOT]            # Debian 12; default: a folder that is removed
 #   SUITE=trixie cmake/check_debian.sh      # Debian 13: gcc 14, Abseil 2024-07, fmt 10, Open MPI 5
@@ -27,7 +28,7 @@ mirror=$(find /etc/apt \( -name '*.list' -o -name '*.sources' \) -exec cat {} + 
 if ! [[ -x $root/usr/bin/apt-get ]]; then
   command -v debootstrap > /dev/null || { echo "debootstrap is missing (Debian: apt-get install debootstrap)"; exit 1; }
   log=$(mktemp)
-  # A suite that debootstrap is older than is made as sid is.
+  # For a suite that is newer than debootstrap, use the script of sid.
   script=/usr/share/debootstrap/scripts/$suite
   [[ -e $script ]] || script=/usr/share/debootstrap/scripts/sid
   debootstrap --variant=minbase "$suite" "$root" "$mirror" "$script" > "$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
@@ -39,7 +40,8 @@ cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 mount -t proc proc "$root/proc"
 mount --rbind --make-rslave /dev "$root/dev"
 
-# Those that README.md names under "Install it"; python3 and git for programs that use Meshift, ccache for two builds of the same.
+# The packages that README.md names under "Install it"; python3 and git for programs that use
+# Meshift, ccache for the second build.
 packages=$(awk '/^## Install it/ {on = 1; next} /^## / {on = 0} on' README.md | grep -oE '`[^`]*`' | tr -d '`' | tr ' ' '\n' |
   grep -E '^(g\+\+|cmake|ninja-build|pkg-config|openmpi-bin|lib[a-z0-9-]+-dev|nlohmann-json3-dev)$' | sort -u | tr '\n' ' ')
 echo "packages: $packages"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Compiles comm/kernels with the options of others, and runs 512 redistributions that promise equal bits: one hash, whatever the options
-# are, or a refusal that says why. BUILD: a folder that cmake --build has filled, with static libraries.
+# Compiles comm/kernels with options that users may set, and runs 512 redistributions that promise
+# equal bits. Each set of options must give the same hash, or a compile error that says why. BUILD:
+# a folder built by cmake --build, with static libraries.
 #
 #   cmake/check_flags.sh BUILD
 set -euo pipefail
@@ -12,13 +13,14 @@ failed=0
 
 includes=(-I. -Iinclude)
 g++ -std=c++20 -O1 "${includes[@]}" -c cmake/flags/ordered_bits.cc -o "$scratch/main.o"
-# Members of the archive, but for those that are compiled here.
+# The archive without the members that are compiled here.
 cp "$build/libmeshift.a" "$build/libmeshift_testing.a" "$scratch/"
 kernels=$(cd comm/kernels && ls ./*.cc | grep -v _test.cc | sed 's|^\./||')
 for kernel in $kernels; do ar d "$scratch/libmeshift.a" "$kernel.o"; done
 read -ra libraries <<< "$(pkg-config --libs absl_status absl_statusor absl_hash absl_raw_hash_set absl_strings fmt libsodium)"
 
-# A name, then a compiler and its options. Leaves its output in $scratch/out, and whether it compiled in $compiled.
+# Arguments: a name, a compiler and its options. Sets $scratch/out to the output, and $compiled to
+# whether it compiled.
 try() {
   local objects=() kernel
   compiled=0
@@ -46,7 +48,7 @@ same() {
 
 refused() {
   if try "$@"; then
-    # Options that this compiler ignores, or that change nothing here, leave the bits as they are.
+    # Options that the compiler ignores, or that have no effect here, keep the bits.
     if [[ $(cat "$scratch/out") == "$first" ]]; then echo "$first  $* (changes nothing)"; else echo "FAILED: $*: other bits, and no refusal"; failed=1; fi
   elif ! grep -qE 'without -ffast-math|promises equal bits' "$scratch/out"; then
     echo "FAILED: $*: $(head -n 5 "$scratch/out")"

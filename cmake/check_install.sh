@@ -1,6 +1,7 @@
 #!/bin/bash
-# Builds and installs with CMake, moves the sources away and the installed tree elsewhere, and has programs use it (check_consumers.sh);
-# where MPICH lies beside Open MPI, once more with MPICH. Needs no Bazel. Compiles each file once where there is a ccache.
+# Builds and installs with CMake, moves the sources and the installed tree away, and uses it in
+# programs (check_consumers.sh). If MPICH is installed too, repeats this with MPICH. Needs no Bazel.
+# With ccache each file is compiled once.
 #
 #   cmake/check_install.sh [SCRATCH]        # SCRATCH/main/build is used again where it is there; default: a folder that is removed
 set -euo pipefail
@@ -15,18 +16,18 @@ fi
 rm -rf "$scratch"/{repository,main/meshift-src,elsewhere,prefix,mpich}
 command -v ninja > /dev/null && export CMAKE_GENERATOR=Ninja
 if command -v ccache > /dev/null; then
-  # All builds have the sources at ../meshift-src, so that they compile the same, as ccache sees it.
+  # All builds have the sources at ../meshift-src, so that ccache finds the same commands.
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
   export CCACHE_BASEDIR=$scratch CCACHE_NOHASHDIR=1 CCACHE_DIR=${CCACHE_DIR:-$scratch/ccache} CCACHE_MAXSIZE=3G
 fi
 
-# The last commit and what is not committed yet, as a repository: what git knows.
+# A repository with the last commit and uncommitted changes of tracked files.
 mkdir "$scratch/repository"
 git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$scratch/repository"
 (cd "$scratch/repository" && git init --quiet && git add --all --force &&
   git -c user.name=check -c user.email=check@localhost -c commit.gpgsign=false commit --quiet --message "Check")
 
-# A folder of the scratch, then options: builds there and installs to its prefix.
+# Arguments: a folder in scratch, then options. Builds there and installs to its prefix.
 build_and_install() {
   local folder=$scratch/$1
   mkdir -p "$folder"

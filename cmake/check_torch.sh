@@ -1,9 +1,10 @@
 #!/bin/bash
-# Builds examples/torch with an installed Meshift, and runs it: redistributions of PyTorch's tensors among 4 processes, against plain
-# PyTorch; bad input; who keeps tensors alive. Also compiles meshift/torch.h alone with every compiler that is there, all warnings being
-# errors. Where Torch, MPI or a compiler is missing, it says what is left out.
+# Builds examples/torch with an installed Meshift, and runs it: redistributions of PyTorch's tensors
+# among 4 processes, compared with plain PyTorch; bad input; lifetimes of tensors. Also compiles
+# meshift/torch.h alone with every installed compiler, with warnings as errors. If Torch, MPI or a
+# compiler is missing, it reports the omitted parts.
 #
-#   cmake/check_torch.sh PREFIX          # where Meshift is installed
+#   cmake/check_torch.sh PREFIX          # the prefix of the installation
 #
 # CMAKE_PREFIX_PATH in the environment may name a libtorch; else CMake finds Debian's package libtorch-dev.
 set -euo pipefail
@@ -18,7 +19,7 @@ trap 'rm -rf "$scratch"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export CMAKE_PREFIX_PATH=$prefix${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
 
-# Runs a command, of whose output only what matters is shown, all of it where it fails.
+# Runs a command; shows selected lines of its output, or all if it fails.
 quietly() {
   "$@" > "$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 }
@@ -27,7 +28,7 @@ if ! compgen -G "$prefix/lib*/libmeshift_mpi.so" > /dev/null && ! compgen -G "$p
   echo "left out: this Meshift was built without MPI"
   exit 0
 fi
-# A copy: it lies beside nothing else of Meshift, as a stranger's.
+# A copy outside Meshift's sources, like a user's program.
 cp -r examples/torch "$scratch/example"
 quietly cmake -S "$scratch/example" -B "$scratch/build" -DCMAKE_BUILD_TYPE=Release
 if grep -q "left out: Torch was not found" "$scratch/log"; then
@@ -36,13 +37,13 @@ if grep -q "left out: Torch was not found" "$scratch/log"; then
 fi
 echo "torch: $(sed -nE 's/^Torch_DIR:PATH=//p' "$scratch/build/CMakeCache.txt")"
 
-# Headers of an imported target bring no warnings: so a copy, which goes first.
+# Headers of an imported target give no warnings, so a copy comes first.
 mkdir -p "$scratch/header/include/meshift"
 cp "$prefix/include/meshift/torch.h" "$scratch/header/include/meshift/"
 cat > "$scratch/header/CMakeLists.txt" << 'END_OF_FILE'
 cmake_minimum_required(VERSION 3.25)
 project(header LANGUAGES C CXX)
-# The other order: Torch is found first, and Meshift asked for no component.
+# The other order: Torch is found first, and no component of Meshift is requested.
 find_package(Torch REQUIRED)
 find_package(meshift 0.2 REQUIRED)
 add_library(header OBJECT header.cc)
@@ -63,7 +64,7 @@ using namespace meshift::libtorch;
 torch::Here here;
 namespace meshift { torch::Here there; }
 END_OF_FILE
-# Not every libtorch's own headers are C++20 to every compiler: with clang 14, those of 1.13 are not.
+# The headers of some libtorch versions are not valid C++20 for every compiler (1.13 with clang 14).
 echo '#include <ATen/ATen.h>' > "$scratch/header/theirs.cc"
 compilers=
 for compiler in g++ clang++; do

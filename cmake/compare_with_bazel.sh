@@ -1,11 +1,12 @@
 #!/bin/bash
-# Says where the sources of CMake's libraries are not those of Bazel's: "< FILE" only Bazel has, "> FILE" only CMake.
+# Compares the sources of CMake's libraries with Bazel's: prints "< FILE" if only Bazel has it, ">
+# FILE" if only CMake.
 #
 #   cmake/compare_with_bazel.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The .cc files that a Bazel target is made of, but third_party's.
+# The .cc files of a Bazel target and its dependencies, without third_party.
 sources_of() {
   ./bazelw query --noshow_progress --curses=no --color=no "kind('source file', $1) - deps(//third_party/...)" 2> /dev/null |
     sed -nE 's|^//([^:]*):(.*\.cc)$|\1/\2|p' | sort
@@ -13,7 +14,7 @@ sources_of() {
 
 lists=$(cmake -P cmake/sources.cmake 2>&1)
 failed=0
-# A library's name, CMake's lists of it, Bazel's targets.
+# Arguments: the name of a library, CMake's lists of sources, Bazel's targets.
 compare() {
   local name=$1 cmake bazel
   cmake=$(awk -v lists=" $2 " 'index(lists, " " $1 " ") {print $2}' <<< "$lists" | sort)
@@ -26,7 +27,7 @@ compare() {
     echo "$name: $(wc -l <<< "$bazel") sources in both"
   fi
 }
-# Without a toolkit, or without MPI, both leave the same out.
+# Without a toolkit, or without MPI, both builds leave out the same files.
 readonly core="//:meshift_nccl + //:meshift_c_nccl"
 all=$(sources_of "deps($core + //:meshift_mpi)")
 cuda=CUDA_SOURCES mpi=MPI_SOURCES

@@ -1,4 +1,4 @@
-# Finds what Meshift is built with. README.md lists Debian's packages.
+# Finds Meshift's dependencies. README.md lists the Debian packages.
 find_package(absl REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_package(Threads REQUIRED)
@@ -8,7 +8,7 @@ find_path(MESHIFT_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_path(MESHIFT_DLPACK_INCLUDE dlpack/dlpack.h REQUIRED)
 pkg_check_modules(MeshiftLibsodium REQUIRED IMPORTED_TARGET libsodium)
 
-# Headers alone.
+# Header-only.
 add_library(MeshiftXxhash INTERFACE)
 target_include_directories(MeshiftXxhash SYSTEM INTERFACE ${MESHIFT_XXHASH_INCLUDE})
 if(NOT TARGET nlohmann_json::nlohmann_json)
@@ -16,11 +16,11 @@ if(NOT TARGET nlohmann_json::nlohmann_json)
   target_include_directories(nlohmann_json::nlohmann_json SYSTEM INTERFACE ${MESHIFT_JSON_INCLUDE})
 endif()
 
-# What public headers use of Abseil, and what the sources do.
+# The parts of Abseil that public headers use, and those that sources use.
 set(MESHIFT_PUBLIC_ABSL absl::status absl::statusor absl::span absl::inlined_vector absl::function_ref absl::hash absl::core_headers)
 set(MESHIFT_ABSL ${MESHIFT_PUBLIC_ABSL} absl::flat_hash_map absl::flat_hash_set absl::memory absl::strings)
 
-# ON: an error where it is missing. Sets MESHIFT_HAS_<part>.
+# Decides whether a part is built, and sets MESHIFT_HAS_<part>. ON: error if it is missing.
 macro(meshift_decide part found why)
   set(MESHIFT_HAS_${part} ${found})
   if(NOT MESHIFT_${part})
@@ -40,7 +40,7 @@ macro(meshift_decide part found why)
 endmacro()
 
 if(MESHIFT_MPI)
-  # Debian's mpicc.mpich lies beside mpiexec.mpich; mpiexec may be another MPI's.
+  # Debian's mpicc.mpich belongs to mpiexec.mpich; mpiexec may belong to another MPI.
   if(MPI_C_COMPILER MATCHES "mpicc(\\.[a-z]+)$")
     find_program(MPIEXEC_EXECUTABLE mpiexec${CMAKE_MATCH_1})
   endif()
@@ -78,7 +78,7 @@ if(MESHIFT_COMMAND)
   endif()
 endif()
 
-# Why an engine is left out, for programs to say.
+# The reason why an engine is left out, for error messages.
 foreach(part "CUDA;Cuda;cuda" "MPI;Mpi;mpi")
   list(GET part 0 PART)
   list(GET part 1 Part)

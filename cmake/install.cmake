@@ -1,4 +1,5 @@
-# Installs libraries, public headers, the command, and what find_package and pkg-config need. All paths are relative to the prefix.
+# Installs libraries, public headers, the command, and the files of find_package and pkg-config. All
+# paths are relative to the prefix.
 include(CMakePackageConfigHelpers)
 
 set(config ${CMAKE_INSTALL_LIBDIR}/cmake/meshift)
@@ -16,7 +17,7 @@ configure_package_config_file(cmake/meshiftConfig.cmake.in meshiftConfig.cmake I
 write_basic_package_version_file(meshiftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/meshiftConfig.cmake ${PROJECT_BINARY_DIR}/meshiftConfigVersion.cmake DESTINATION ${config})
 
-# From lib/pkgconfig to the prefix, so that the whole may be moved.
+# The path from lib/pkgconfig to the prefix, so that the installed tree may be moved.
 file(RELATIVE_PATH MESHIFT_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/meshift.pc.in meshift.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/meshift.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

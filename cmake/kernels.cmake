@@ -1,4 +1,5 @@
-# The CUDA kernels as two images in a file of the assembler: as third_party/cuda/fatbin.bzl makes them, which says why.
+# Builds the CUDA kernels as two images in an assembler file, like third_party/cuda/fatbin.bzl,
+# which has the reasons.
 if(NOT MESHIFT_HAS_CUDA)
   list(APPEND MESHIFT_SOURCES ${MESHIFT_CUDA_ABSENT_SOURCES})
   return()

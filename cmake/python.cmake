@@ -1,14 +1,15 @@
-# What the Python package holds beside its modules: the library, the command, and the shared libraries that both need, but for those of the
-# C and C++ compiler. Debian's archives of Abseil are not position-independent, so they cannot be linked into the library.
+# The binaries in the Python package: the library, the command, and the shared libraries that both
+# need, except those of the C and C++ compiler. (Debian's static Abseil is not position-independent,
+# so it cannot be linked into the library.)
 set_property(TARGET meshift PROPERTY VERSION)
 set_property(TARGET meshift PROPERTY SOVERSION)
 set_property(TARGET meshift PROPERTY INSTALL_RPATH "$ORIGIN")
 set_property(TARGET meshift_command PROPERTY INSTALL_RPATH "$ORIGIN/..")
 foreach(target meshift meshift_command)
-  # DT_RPATH, which counts for the libraries of libraries too.
+  # DT_RPATH, which also applies to indirect dependencies.
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags -Wl,--gc-sections)
 endforeach()
-# Wheels are small rather than the command fast, which does its work in the library.
+# Optimise the command for size; the work is done in the library.
 foreach(target meshift_command_core meshift_checks_core)
   target_compile_options(${target} PRIVATE -Os)
 endforeach()
@@ -23,7 +24,7 @@ install(CODE [[
     file(REAL_PATH ${library} file)
     file(COPY_FILE ${file} ${CMAKE_INSTALL_PREFIX}/meshift/${name})
     message(STATUS "Installing: ${name}, which is ${file}")
-    # Their licences, as Debian states them.
+    # The licences of these libraries, from Debian.
     get_filename_component(name ${file} NAME)
     execute_process(COMMAND dpkg-query --search */${name} OUTPUT_VARIABLE owner ERROR_QUIET RESULT_VARIABLE failed)
     string(REGEX REPLACE "[:,].*" "" package "${owner}")

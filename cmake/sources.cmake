@@ -1,4 +1,5 @@
-# The sources of each library: those of its folders that are not tests. `cmake -P cmake/sources.cmake` prints them.
+# The sources of each library: the files of its folders without tests. `cmake -P
+# cmake/sources.cmake` prints them.
 set(MESHIFT_GLOB CONFIGURE_DEPENDS)
 if(CMAKE_SCRIPT_MODE_FILE)
   set(MESHIFT_GLOB)
@@ -21,9 +22,9 @@ meshift_glob(MESHIFT_SOURCES base mesh placement
   planner/cross planner/verifier
   comm comm/tensor comm/engine comm/record comm/control comm/kernels comm/cuda comm/program comm/executor comm/local comm/nccl
   comm/symmetric comm/redistribution capi)
-# Beside the MPI engine.
+# Part of the MPI engine's library.
 list(REMOVE_ITEM MESHIFT_SOURCES capi/mpi.cc)
-# Without a toolkit the NCCL engine says so, and its judge of environments stays.
+# Without a toolkit: a stub of the NCCL engine; the check of environments stays.
 set(MESHIFT_CUDA_ABSENT_SOURCES capi/nccl_absent.cc comm/nccl/nccl_start_absent.cc)
 list(REMOVE_ITEM MESHIFT_SOURCES ${MESHIFT_CUDA_ABSENT_SOURCES})
 set(MESHIFT_CUDA_SOURCES ${MESHIFT_SOURCES})
@@ -42,11 +43,11 @@ list(APPEND MESHIFT_MPI_ABSENT_SOURCES capi/mpi.cc comm/mpi/mpi_job.cc)
 
 meshift_glob(MESHIFT_TESTING_SOURCES testing)
 list(REMOVE_ITEM MESHIFT_TESTING_SOURCES testing/allocation_count.cc)
-# What the command needs of it, which is all that needs no GoogleTest.
+# The parts for the command: all without GoogleTest.
 set(MESHIFT_CHECK_SOURCES ${MESHIFT_TESTING_SOURCES})
 list(REMOVE_ITEM MESHIFT_CHECK_SOURCES testing/matchers.cc testing/naive_engine.cc testing/payload_check.cc)
 
-# The stand-ins: what they share, and the functions of each.
+# The stand-ins: common sources, and the functions of each.
 meshift_glob(fake_gpu testing/fake_gpu)
 set(MESHIFT_FAKE_CUDA_SOURCES ${fake_gpu})
 list(FILTER MESHIFT_FAKE_CUDA_SOURCES INCLUDE REGEX "/(core|cuda_[a-z]*|report)\\.cc$")

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Writes a linker's version script of a library: what public headers declare under MESHIFT_0.2, what only the project's own libraries may
-# use under MESHIFT_PRIVATE_0.2.0, all else hidden.
+# Writes a linker version script for a library: functions of public headers get the node
+# MESHIFT_0.2, functions for the project's own libraries MESHIFT_PRIVATE_0.2.0; all others are
+# hidden.
 #
 #   version_script.sh OUT 0.2 0.2.0 OBJECT... -- USER_OBJECT...
 #
-# Names of public headers have the visibility "default" in the objects, others "protected"; private is what is protected and used by the
-# objects behind "--".
+# In the objects, names of public headers have the visibility "default", others "protected". Private
+# names are the protected ones that the objects after "--" use.
 set -eu
 out=$1 public=$2 private=$3
 shift 3
@@ -16,7 +17,7 @@ for object in "$@"; do
   if [ "$object" = -- ]; then to=$users; else printf '%s\n' "$object" >> "$to"; fi
 done
 
-# Lines "VISIBILITY INDEX NAME" of the symbols that others can see.
+# Lines "VISIBILITY INDEX NAME" of the visible symbols.
 symbols() {
   [ -s "$1" ] || return 0
   xargs readelf --wide --symbols < "$1" |
@@ -28,7 +29,7 @@ symbols() {
   symbols "$own" | awk '$1 == "DEFAULT" && $2 != "UND" && $3 ~ /7meshift|^meshift_/ {print "    " $3 ";"}' | LC_ALL=C sort -u
   echo "  local: *;"
   echo "};"
-  # What users lack and the library keeps to itself.
+  # Protected symbols of the library that users need.
   { symbols "$own" | awk '$1 == "PROTECTED" && $2 != "UND" {print $3}'; } | LC_ALL=C sort -u > "$own.all"
   { symbols "$users" | awk '$2 == "UND" {print $3}'; } | LC_ALL=C sort -u > "$users.all"
   shared=$(LC_ALL=C comm -12 "$own.all" "$users.all")

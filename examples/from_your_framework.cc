@@ -1,4 +1,4 @@
-// What an adapter of a framework needs of Meshift, a function each: docs/from_your_framework.md
+// The calls that an adapter of a framework needs, one function each. docs/from_your_framework.md
 // shows these functions, and the tests run them. The framework's tensors are std::vectors here.
 //
 //   ./bazelw run //examples:from_your_framework
@@ -26,7 +26,7 @@ using meshift::ShardedTensor;
 using meshift::Sharding;
 using meshift::Stream;
 
-// What every rank does.
+// The work of every rank.
 using Work = absl::Status (*)(Engine* engine);
 
 // Ranks are processes on CPUs, started by mpirun.
@@ -36,7 +36,7 @@ absl::Status OverMpi(Work work) {
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", status.ToString().c_str());
     std::fflush(nullptr);
-    job->Leave(1);  // the others have been told; MPI_Finalize would wait for them
+    job->Leave(1);  // the others know already; MPI_Finalize would wait for them
   }
   return status;
 }
@@ -94,7 +94,7 @@ absl::Status GatherAll(Redistributor& redistribute, const std::vector<Sharding>&
   return run.Wait();
 }
 
-// In place: source and target are one buffer, which is large enough for both.
+// In place: source and target share one buffer, which is large enough for both.
 absl::Status SumInPlace(Redistributor& redistribute, std::vector<float>* gradient) {
   MESHIFT_ASSIGN_OR_RETURN(const Sharding sums,
                            Sharding::Parse("f32[6,4]", redistribute.mesh(), "P"));
@@ -106,8 +106,8 @@ absl::Status SumInPlace(Redistributor& redistribute, std::vector<float>* gradien
   return run.Wait();
 }
 
-// Beside other work: the call waits for what `compute` has queued, what is queued on `compute`
-// afterwards waits for the call, and the host for neither.
+// Overlap: the call waits for the work now queued on `compute`, later work on `compute` waits for
+// the call, and the host waits for neither.
 absl::Status Overlap(Redistributor& redistribute, Engine* engine, Stream& compute) {
   MESHIFT_ASSIGN_OR_RETURN(const Sharding shards,
                            Sharding::Parse("bf16[6,4]", redistribute.mesh(), "S(0)"));
@@ -122,10 +122,10 @@ absl::Status Overlap(Redistributor& redistribute, Engine* engine, Stream& comput
                                                               .after = &compute}));
   MESHIFT_RETURN_IF_ERROR(run.Wait(compute));
   // ... kernels on `compute` that read `out` ...
-  return engine->Synchronize(compute);  // before `in` and `out` go
+  return engine->Synchronize(compute);  // before `in` and `out` are freed
 }
 
-// The gradient of a forward gather, where each rank of "tp" saw other data.
+// The gradient of a forward gather, if each rank of "tp" saw different data.
 absl::StatusOr<meshift::Plan> PlanOfGradient(const Redistributor& redistribute) {
   MESHIFT_ASSIGN_OR_RETURN(const Sharding shard,
                            Sharding::Parse("f32[6,4]", redistribute.mesh(), "S(0)"));
@@ -135,7 +135,7 @@ absl::StatusOr<meshift::Plan> PlanOfGradient(const Redistributor& redistribute) 
   return meshift::MakePlan(backward.from, backward.to);  // a reduce_scatter
 }
 
-// An error about arguments changes nothing, so that the next call works.
+// An error about arguments has no effect: the next call works.
 absl::Status RefuseAndGoOn(Redistributor& redistribute) {
   std::vector<float> buffer(24);
   MESHIFT_ASSIGN_OR_RETURN(const Sharding replicas,
@@ -190,7 +190,7 @@ absl::Status All(Engine* engine) {
 
 }  // namespace
 
-// from_your_framework [mpi|nccl]: on that engine, in a job of two ranks; else in this process.
+// from_your_framework [mpi|nccl]: on that engine, in a job of two ranks; default: in this process.
 int main(int argc, char** argv) {
   const std::string_view engine = argc > 1 ? argv[1] : "local";
   const absl::Status status = engine == "mpi"    ? OverMpi(All)

@@ -1,7 +1,7 @@
 // One training step of a linear layer y = x W under FSDP and tensor parallelism, on 8 ranks in this
-// process. Every rank owns an f32 shard of W; for the step it gathers what its tensor-parallel
-// column needs in bf16. Its gradient is a contribution, since ranks of fsdp see different data; the
-// contributions are summed in f32 and leave each rank the gradient of its shard.
+// process. Every rank owns an f32 shard of W; for the step it gathers its tensor-parallel columns
+// in bf16. Its gradient is a contribution, because ranks of fsdp see different data; a
+// reduce-scatter sums the contributions in f32 and gives each rank the gradient of its shard.
 //
 //   ./bazelw run //examples:fsdp_step
 //
@@ -38,10 +38,10 @@ constexpr float kRate = 0.25F;
 uint16_t ToBF16(float value) { return std::bit_cast<uint32_t>(value) >> 16; }
 float FromBF16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-// The weight, and what the ranks with coordinate `data` on fsdp see: one sample each.
+// The weight, and the sample that the ranks with coordinate `data` on fsdp see.
 float Weight(int64_t i, int64_t j) { return static_cast<float>(i * kOut + j) / 4; }
 float Input(int64_t data, int64_t i) { return static_cast<float>(data + i % 3); }
-// The gradient of the loss by y, which is the sum of y[j] * (j + 1).
+// The gradient by y of the loss, the sum of y[j] * (j + 1).
 float Upstream(int64_t j) { return static_cast<float>(j + 1); }
 
 struct Rank {
@@ -52,7 +52,7 @@ struct Rank {
   std::vector<float> shard_gradient;
 };
 
-// What one process without a mesh computes.
+// The result of one process without a mesh.
 float WeightAfterStep(int64_t i, int64_t j, int64_t samples) {
   float gradient = 0;
   for (int64_t data = 0; data < samples; ++data) gradient += Input(data, i) * Upstream(j);

@@ -1,6 +1,6 @@
-// The smallest whole program: a gradient that is partial over two mesh dims becomes replicated, on
-// 40 ranks in this process, each a thread. Every rank holds 1 everywhere, so every rank must end
-// with 40. README.md shows SumGradient.
+// The smallest complete program: a gradient that is partial over two mesh dims becomes replicated,
+// on 40 ranks in this process, each a thread. Every rank holds ones, so every rank must end with
+// 40. README.md shows SumGradient.
 //
 //   ./bazelw run //examples:redistribute
 //
@@ -30,7 +30,7 @@ absl::Status SumGradient(Engine* engine, float* in, float* out) {
   MESHIFT_ASSIGN_OR_RETURN(Sharding from, Sharding::Parse("f32[64,16]", mesh, "P,P,R"));
   MESHIFT_ASSIGN_OR_RETURN(Sharding to, from.WithPlacements("R,R,R"));
 
-  // A real program keeps this: it remembers plans, and the groups that they needed.
+  // A real program keeps this object: it caches plans and their groups.
   MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute, Redistributor::Create(mesh, engine));
   MESHIFT_ASSIGN_OR_RETURN(
       RunHandle run, redistribute({.from = from,

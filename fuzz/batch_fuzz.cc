@@ -1,5 +1,5 @@
 // Lines of `plan --batch` and `check --batch`: every answer is one JSON object on one line, and
-// what is planned is checked as right.
+// every plan passes the check.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,7 +22,7 @@ Json AnswerOf(const std::string& line) {
   return answer;
 }
 
-// Whether it is planned, or checked, in little time: few mesh dims, few ranks, few steps.
+// Whether planning or checking takes little time: few mesh dims, few ranks, few steps.
 bool IsSmall(std::string_view line) {
   const Json json = Json::parse(line, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return true;
@@ -52,17 +52,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (line.find('\n') != std::string_view::npos || !IsSmall(line)) return 0;
   bool ok = false;
   const Json verdict = AnswerOf(meshift::cli::CheckLine(line, &ok));
-  fuzz::Require(verdict["ok"] == ok, "the verdict says what is returned");
-  fuzz::Require(ok == verdict["rule"].is_null(), "what is wrong breaks a rule");
+  fuzz::Require(verdict["ok"] == ok, "the verdict equals the result");
+  fuzz::Require(ok == verdict["rule"].is_null(), "a wrong plan breaks a rule");
   const std::string planned = meshift::cli::PlanLine(line, meshift::PlannerOptions());
   const Json plan = AnswerOf(planned);
   if (plan.contains("error")) {
-    fuzz::Require(plan["error"]["message"].get<std::string>() != "", "an error says what is wrong");
-    fuzz::Require(plan["error"]["code"] != "INTERNAL", "no error is ours", planned);
+    fuzz::Require(plan["error"]["message"].get<std::string>() != "", "an error has a message");
+    fuzz::Require(plan["error"]["code"] != "INTERNAL", "no error is internal", planned);
     return 0;
   }
   const std::string checked = meshift::cli::CheckLine(planned, &ok);
-  fuzz::Require(ok, "what is planned is right", planned + "\n" + checked);
+  fuzz::Require(ok, "every plan is right", planned + "\n" + checked);
   fuzz::Require(AnswerOf(checked)["id"] == plan["id"], "an answer keeps its id");
   return 0;
 }

@@ -1,5 +1,5 @@
-// A rank whose hub says anything: it keeps to its own memory, and every call of its ends once the
-// hub hangs up.
+// A rank whose hub sends arbitrary bytes: the rank stays within its memory, and each of its calls
+// ends once the hub hangs up.
 #include <sys/socket.h>
 
 #include <chrono>
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   meshift::PlayedHub hub(std::move(ends->first), key);
   std::thread plays([&] {
     fuzz::Require(hub.Greet().ok(), "the rank says hello");
-    // Behind all that the rank says first, so that each run is the same.
+    // After all that the rank sends first, so that each run is the same.
     for (int joins = 0; joins < 2;) {
       const std::optional<Frame> frame = hub.Next();
       fuzz::Require(frame.has_value(), "the rank joins two roots");
@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static_cast<void>((*all)->Await(0, kLong));
     static_cast<void>((*all)->Explain(1, absl::InternalError("e")));
     fuzz::Require(std::chrono::steady_clock::now() - begin < kLong, "no call outlives the hub");
-    fuzz::Require(failures <= 1, "a failure is told once");
+    fuzz::Require(failures <= 1, "a failure is reported once");
   }
   plays.join();
   return 0;

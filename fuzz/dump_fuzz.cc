@@ -1,5 +1,5 @@
-// Records of calls (meshift dump): what is read keeps its limits, and so do the report, which is
-// printable, and what is written of it for PyTorch's analyser.
+// Records of calls (meshift dump): accepted records keep the limits, the report is printable, and
+// so are the files for PyTorch's analyser.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   namespace fuzz = meshift::fuzz;
-  constexpr int64_t kManyRanks = 4096;  // would only take long
+  constexpr int64_t kManyRanks = 4096;  // more would only take long
   const auto file = meshift::ReadDump(fuzz::Text(data, size));
   if (!file.ok()) {
-    fuzz::Require(!file.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!file.status().message().empty(), "an error has a message");
     return 0;
   }
   if (file->world_size > kManyRanks) return 0;
@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const meshift::StuckCall& stuck : report.stuck) {
     const size_t told = stuck.in_it.size() + stuck.behind.size() + stuck.held.size() +
                         stuck.issuing.size() + stuck.past.size() + stuck.missing.size();
-    fuzz::Require(told == static_cast<size_t>(stuck.num_ranks), "each rank is told of once");
+    fuzz::Require(told == static_cast<size_t>(stuck.num_ranks), "each rank is listed once");
   }
   const std::string text = meshift::cli::RenderDump(report);
   size_t line = 0;

@@ -1,5 +1,5 @@
-// Frames of the control channel: the same frames come out wherever the stream is cut; what is read
-// is written to the same bytes; what the rules let through may be used as it is.
+// Frames of the control channel: the same frames result wherever the stream is cut, an accepted
+// frame is written to the same bytes, and frames that pass the rules are safe to use.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ using meshift::Side;
 
 constexpr int64_t kWorld = 10;
 
-// The frames that come before the end, or before bytes that are none.
+// The frames before the end, or before bytes that are not a frame.
 std::vector<Frame> Read(const meshift::FrameLimits& limits, std::string_view bytes, size_t piece) {
   FrameReader reader(limits);
   std::vector<Frame> frames;

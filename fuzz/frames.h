@@ -1,5 +1,5 @@
-// Frames of the control channel from a fuzzer's bytes: most with numbers at the ends of their
-// ranges, some of bytes as they come.
+// Makes frames of the control channel from a fuzzer's bytes: most with numbers at the ends of their
+// ranges, some of raw bytes.
 //
 //   fuzz::Input input(data, size);
 //   while (!input.empty()) reader.Add(fuzz::NextFrame(&input));
@@ -17,7 +17,7 @@
 
 namespace meshift::fuzz {
 
-// Bytes that are taken from the front; zeros behind the end.
+// Bytes that are taken from the front; zeros after the end.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -61,13 +61,13 @@ inline std::string NextText(Input* input) {
   return input->Bytes(which - 210);
 }
 
-// One frame's bytes, or some that are none.
+// The bytes of one frame, or bytes that are not a frame.
 inline std::string NextFrame(Input* input) {
   constexpr int kKinds = static_cast<int>(Frame::kLast) + 2;
   const uint8_t kind = input->Byte();
   if (kind >= 240) return input->Bytes(input->Byte());
   Frame frame{.kind = static_cast<Frame::Kind>(kind % kKinds)};
-  // Only what a mask names; the others are 0.
+  // Sets only the fields of the mask; the others are 0.
   const uint8_t fields = input->Byte();
   int bit = 0;
   for (int64_t Frame::*field : {&Frame::rank, &Frame::number, &Frame::id, &Frame::code}) {

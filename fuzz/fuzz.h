@@ -1,5 +1,5 @@
-// What the fuzz targets share. A target is a file with one function, LLVMFuzzerTestOneInput, which
-// feeds a parser and demands a law of what it accepts; see docs/fuzzing.md.
+// Shared by the fuzz targets. A target is a file with one function, LLVMFuzzerTestOneInput, which
+// feeds a parser and requires a law of accepted input; see docs/fuzzing.md.
 //
 //   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 //     const auto mesh = DeviceMesh::Parse(fuzz::Text(data, size));
@@ -16,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-// The fuzzer and replay_main.cc call it.
+// Called by the fuzzer and by replay_main.cc.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace meshift::fuzz {
@@ -25,14 +25,14 @@ inline std::string_view Text(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Ends the process, which is a finding, where the law does not hold; `what` says which.
+// Ends the process, which is a finding, if the law does not hold; `what` names the law.
 inline void Require(bool law, const char* what, const std::string& detail = "") {
   if (law) return;
   std::fprintf(stderr, "fuzz: the law does not hold: %s\n%s\n", what, detail.c_str());
   std::abort();
 }
 
-// What prints parses, to the same. T: what Parse gives.
+// Requires that a printed value parses to an equal one. T: the type that Parse returns.
 template <typename T, typename Parse>
 void RequireRoundTrip(const T& value, const std::string& text, Parse parse) {
   const auto again = parse(text);

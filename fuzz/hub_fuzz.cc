@@ -1,6 +1,6 @@
-// The hub, without sockets. Strangers say bytes: none gets in, and each gets an answer that a rank
-// can read. Ranks say frames: an exchange gives to all what each gave, what the hub says keeps the
-// rules, and nothing is told to who is not there.
+// The hub without sockets. Strangers send bytes: none is accepted, and each gets an answer that a
+// rank can read. Ranks send frames: an exchange gives every rank the parts of all, the hub's frames
+// keep the rules, and the hub sends nothing to an absent rank.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -30,7 +30,7 @@ using meshift::Side;
 
 constexpr int64_t kWorld = 4;
 
-// The frames in what the hub says.
+// The frames in the hub's output.
 std::vector<Frame> Decoded(const std::string& bytes, const meshift::FrameLimits& limits) {
   FrameReader reader(limits);
   reader.Add(bytes);
@@ -46,7 +46,7 @@ std::vector<Frame> Decoded(const std::string& bytes, const meshift::FrameLimits&
 }
 
 void Stranger(fuzz::Input input) {
-  const meshift::JobKey key{.name = "job", .secret = "nobody knows"};
+  const meshift::JobKey key{.name = "job", .secret = "a secret of this job"};
   meshift::HubGreeting greeting(&key, std::string(meshift::kNonceBytes, 'n'));
   size_t taken = 0;
   while (!input.empty()) {
@@ -54,7 +54,7 @@ void Stranger(fuzz::Input input) {
     taken += bytes.size();
     std::string said;
     const bool goes_on = greeting.Take(bytes, &said).ok();
-    fuzz::Require(!greeting.proven(), "nobody gets in without the secret");
+    fuzz::Require(!greeting.proven(), "no stranger is accepted without the secret");
     fuzz::Require(!goes_on || taken <= meshift::kGreetingBytes, "a greeting is short");
     if (!said.empty()) Decoded(said, meshift::GreetingLimits());
     if (!goes_on) return;
@@ -120,7 +120,7 @@ class Ranks {
     }
   }
   void Told(int64_t rank, const std::string& bytes) {
-    fuzz::Require(rank >= 0 && rank < kWorld && here_[rank], "who is told something is there");
+    fuzz::Require(rank >= 0 && rank < kWorld && here_[rank], "the receiver of a frame is present");
     const std::vector<Frame> frames = Decoded(bytes, meshift::MemberLimits(Side::kHub, kWorld));
     const Frame& frame = frames.front();
     if (frame.kind != Frame::Kind::kExchange) return;

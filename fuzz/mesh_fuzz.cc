@@ -1,5 +1,5 @@
-// Meshes: "ddp=8,fsdp=5,tp=1", "a=2,b=2@4,5,0-1". What parses prints, and parses to the same; every
-// rank is found at its position.
+// Meshes such as "ddp=8,fsdp=5,tp=1" and "a=2,b=2@4,5,0-1": an accepted mesh prints a text that
+// parses to the same, and every rank is found at its position.
 #include <algorithm>
 #include <cstdint>
 
@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   namespace fuzz = meshift::fuzz;
   const auto mesh = DeviceMesh::Parse(fuzz::Text(data, size));
   if (!mesh.ok()) {
-    fuzz::Require(!mesh.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!mesh.status().message().empty(), "an error has a message");
     return 0;
   }
   fuzz::RequireRoundTrip(*mesh, mesh->ToString(),
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   int64_t ranks = 1;
   for (const DeviceMesh::Dim& dim : mesh->dims()) ranks *= dim.size;
   fuzz::Require(ranks == mesh->NumRanks(), "the dims multiply to the ranks");
-  // The first positions, and the last.
+  // The first positions, and the last ones.
   for (int64_t i = 0; i < std::min<int64_t>(ranks, 64); ++i) {
     for (const int64_t p : {i, ranks - 1 - i}) {
       const int64_t rank = mesh->RankAt(p);

@@ -1,5 +1,5 @@
-// Model files: what is read has names of its own, that can be shown, and its words TP and EP become
-// placements of the parameter.
+// Model files: names in an accepted model are unique and printable, and its words TP and EP become
+// valid placements of the parameter.
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -28,7 +28,7 @@ void CheckParameter(const cli::Parameter& parameter, const meshift::DeviceMesh& 
     const auto text = cli::PlacementsFor(words, parameter, mesh);
     if (!text.ok()) continue;
     const auto sharding = meshift::Sharding::Parse(parameter.type, mesh, *text);
-    // A cut inside a byte is refused there.
+    // Such a cut may lie inside a byte, which is refused.
     if (parameter.type.dtype == meshift::DType::kF4E2M1) continue;
     fuzz::Require(sharding.ok(), "words become placements",
                   *text + "\n" + (sharding.ok() ? "" : sharding.status().ToString()));
@@ -40,7 +40,7 @@ void CheckParameter(const cli::Parameter& parameter, const meshift::DeviceMesh& 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto model = cli::ParseModel(fuzz::Text(data, size));
   if (!model.ok()) {
-    fuzz::Require(!model.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!model.status().message().empty(), "an error has a message");
     return 0;
   }
   const meshift::DeviceMesh mesh = *meshift::DeviceMesh::Parse("ep=4,tp=2");

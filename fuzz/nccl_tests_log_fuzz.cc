@@ -1,5 +1,5 @@
-// Logs of nccl-tests: what is read is in bounds; a hint only helps a log that does not name its
-// collective; the rows, written as a table again, are read to the same.
+// Logs of nccl-tests: accepted values are in bounds, a hint only helps a log that does not name its
+// collective, and the rows, written as a table again, are read as the same rows.
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace cli = meshift::cli;
 namespace fuzz = meshift::fuzz;
 
 void CheckMessage(std::string_view message) {
-  fuzz::Require(!message.empty(), "an error says what is wrong");
+  fuzz::Require(!message.empty(), "an error has a message");
   fuzz::Require(message.size() <= 1000, "a message is short");
   for (const char c : message) {
     fuzz::Require(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "a message can be shown");
@@ -41,13 +41,13 @@ void CheckLog(const cli::NcclTestsLog& log) {
   }
 }
 
-// The times of a row as nccl-tests prints them, with an algbw that is right.
+// The times of a row as nccl-tests prints them, with the right algbw.
 std::string Times(const cli::NcclTestsRow& row, int64_t ns) {
   const double us = static_cast<double>(ns) / 1e3;
   return fmt::format("{:.3f} {:.12f} {:.12f}", us, static_cast<double>(row.bytes) / us / 1e3, 0.0);
 }
 
-// The rows as int8 of a broadcast by one rank's count, whose busbw is algbw.
+// Writes the rows as an int8 broadcast, whose count is the bytes and whose busbw is algbw.
 void CheckAgain(const cli::NcclTestsLog& log) {
   std::string table = "# size count type redop root time algbw busbw #wrong\n";
   for (const cli::NcclTestsRow& row : log.rows) {

@@ -1,4 +1,4 @@
-// NCCL's topology files: what is read is in bounds, and its messages can be shown.
+// NCCL's topology files: accepted values are in bounds, and messages are printable.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = cli::ParseNcclTopology(text);
   if (!file.ok()) {
     const std::string_view message(file.status().message().data(), file.status().message().size());
-    fuzz::Require(!message.empty(), "an error says what is wrong");
+    fuzz::Require(!message.empty(), "an error has a message");
     fuzz::Require(message.size() <= 400, "a message is short");
     for (const char c : message) {
       fuzz::Require(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "a message can be shown");

@@ -1,5 +1,5 @@
-// .npy files: a header that is read names what follows it, in bounds; what the reader's own writer
-// would write for it is read to the same.
+// .npy files: an accepted header gives the size of the data, in bounds; the header that the writer
+// makes for it is read as the same.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = fuzz::Text(data, size);
   const auto header = cli::ParseNpyHeader(bytes);
   if (!header.ok()) {
-    fuzz::Require(!header.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!header.status().message().empty(), "an error has a message");
     return 0;
   }
   fuzz::Require(header->data_offset >= 0 && header->data_offset <= static_cast<int64_t>(size),
@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::Require(
         again.ok() && again->shape == header->shape && again->data_bytes == header->data_bytes &&
             again->item_bytes == header->item_bytes && CheckNpy(*again, dtype, shape).ok(),
-        "what is written is read to the same");
+        "a written header is read as the same");
     if (header->data_bytes > static_cast<int64_t>(rest.size())) continue;
     std::vector<std::byte> elements(header->data_bytes);
     std::transform(rest.begin(), rest.begin() + header->data_bytes, elements.begin(),

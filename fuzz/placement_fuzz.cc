@@ -1,5 +1,5 @@
-// Tensors, placements and whole shardings: what parses prints, and parses to the same; the parts of
-// a tensor lie inside it.
+// Tensors, placements and whole shardings: an accepted value prints a text that parses to the same,
+// and the parts of a tensor lie inside it.
 #include <cstdint>
 #include <string_view>
 
@@ -37,7 +37,7 @@ void Try(const absl::StatusOr<Sharding>& sharding) {
   if (sharding.ok()) {
     RequireLaws(*sharding);
   } else {
-    fuzz::Require(!sharding.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!sharding.status().message().empty(), "an error has a message");
   }
 }
 

@@ -1,5 +1,5 @@
-// Plans as JSON: what is read prints, and reads to the same; the verifier ends, and says the same
-// of both.
+// Plans as JSON: an accepted plan prints a text that is read as the same plan; the verifier ends,
+// and has the same verdict on both.
 #include <cstdint>
 #include <string>
 
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   meshift::PlanFault fault;
   const auto plan = meshift::PlanFromJson(fuzz::Text(data, size), &fault);
   if (!plan.ok()) {
-    fuzz::Require(!plan.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!plan.status().message().empty(), "an error has a message");
     fuzz::Require(!fault.rule.empty(), "a fault has a rule");
     return 0;
   }

@@ -1,4 +1,4 @@
-// The verifier on plans that a fuzzer made.
+// Laws of the verifier for plans that a fuzzer made.
 #ifndef MESHIFT_FUZZ_PLAN_LAWS_H_
 #define MESHIFT_FUZZ_PLAN_LAWS_H_
 
@@ -10,14 +10,14 @@
 
 namespace meshift::fuzz {
 
-// Whether proving it takes little time: the verifier may take O(ranks) per step.
+// Whether a proof takes little time: the verifier may take O(ranks) per step.
 inline bool IsSmall(const Plan& plan) {
   constexpr int64_t kMaxRanks = 512;
   return plan.from().mesh().NumRanks() <= kMaxRanks && plan.to().mesh().NumRanks() <= kMaxRanks &&
          plan.steps().size() <= 16;
 }
 
-// What the verifier says is a function of the plan. Of big plans it is not asked.
+// Requires that equal plans have the same verdict. Skips big plans.
 inline void RequireSameVerdict(const Plan& plan, const Plan& again) {
   if (!IsSmall(plan)) return;
   const Verdict verdict = Verify(plan);

@@ -1,5 +1,5 @@
-// Plans as text: what is read prints, and reads to the same, also by way of JSON; the verifier
-// ends, and says the same of both.
+// Plans as text: an accepted plan prints a text that is read as the same plan, and so does its
+// JSON; the verifier ends, and has the same verdict on all.
 #include <cstdint>
 #include <string>
 
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   meshift::PlanFault fault;
   const auto plan = meshift::PlanFromText(fuzz::Text(data, size), &fault);
   if (!plan.ok()) {
-    fuzz::Require(!plan.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!plan.status().message().empty(), "an error has a message");
     fuzz::Require(!fault.rule.empty(), "a fault has a rule");
     return 0;
   }
@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string json = PlanToJson(*plan);
   fuzz::Require(PlanToJson(*again) == json, "what prints is read to the same plan", json);
   const auto by_json = meshift::PlanFromJson(json);
-  fuzz::Require(by_json.ok(), "what is read is a plan in JSON too",
+  fuzz::Require(by_json.ok(), "the plan is also valid as JSON",
                 by_json.ok() ? "" : by_json.status().ToString() + "\n" + json);
   fuzz::Require(PlanToText(*by_json) == text, "both forms say the same", json);
   fuzz::RequireSameVerdict(*plan, *again);

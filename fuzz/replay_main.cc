@@ -1,5 +1,5 @@
-// Runs a fuzz target on files, once each: its seeds, and what fuzzers have found before. Any
-// compiler builds it, so these inputs are part of every test run.
+// Runs a fuzz target once on each file: its seeds, and earlier findings. Any compiler can build it,
+// so these inputs are part of every test run.
 //
 //   placement_replay_test fuzz/corpus/placement/*
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Rules files, and the patterns in them: the first rule that matches counts, a pattern matches a
-// name that is written in it, and matching takes no more than a product of lengths.
+// Rules files and their patterns: the first matching rule counts, a pattern that quotes a name
+// matches it, and matching takes at most the product of the lengths.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 namespace fuzz = meshift::fuzz;
 namespace cli = meshift::cli;
 
-// A pattern that matches `name` and nothing else.
+// A pattern that matches only `name`.
 std::string Quoted(std::string_view name) {
   std::string glob;
   for (const char c : name) {
@@ -33,21 +33,21 @@ void CheckGlob(const std::string& glob, const std::string& name) {
   fuzz::Require(steps <= most, "matching is bounded by a product of lengths", glob);
   fuzz::Require(cli::GlobMatches(Quoted(name), name), "a quoted name matches itself", name);
   fuzz::Require(cli::GlobMatches("*" + Quoted(name) + "*", "x" + name + "y"),
-                "stars match what is around a name", name);
+                "stars match the text around a name", name);
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = fuzz::Text(data, size);
-  // Of two lines, a pattern and a name.
+  // Two lines are a pattern and a name.
   const size_t end = text.find('\n');
   if (end != std::string_view::npos && end <= 200 && text.size() - end <= 200) {
     CheckGlob(std::string(text.substr(0, end)), std::string(text.substr(end + 1)));
   }
   const auto rules = cli::ParseRules(text);
   if (!rules.ok()) {
-    fuzz::Require(!rules.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!rules.status().message().empty(), "an error has a message");
     return 0;
   }
   fuzz::Require(!rules->empty(), "there is a rule");

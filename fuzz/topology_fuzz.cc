@@ -1,4 +1,5 @@
-// Topologies as text and as JSON: what parses prints in both forms, and parses to the same.
+// Topologies as text and as JSON: an accepted topology prints in both forms, which parse to the
+// same.
 #include <cstdint>
 
 #include "fuzz/fuzz.h"
@@ -12,7 +13,7 @@ namespace fuzz = meshift::fuzz;
 template <typename T>
 void RequireLaws(const T& topology) {
   if (!topology.ok()) {
-    fuzz::Require(!topology.status().message().empty(), "an error says what is wrong");
+    fuzz::Require(!topology.status().message().empty(), "an error has a message");
     return;
   }
   fuzz::RequireRoundTrip(*topology, topology->ToString(),

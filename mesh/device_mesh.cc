@@ -33,10 +33,10 @@ namespace meshift {
 namespace {
 
 constexpr int64_t kMaxRank = INT32_MAX;   // ranks are below 2^31
-constexpr int64_t kMaxRanks = INT32_MAX;  // so many ranks at most
+constexpr int64_t kMaxRanks = INT32_MAX;  // limit on their number
 constexpr size_t kMaxDims = 256;          // 31 of them may have more than one rank
 
-// Ranks rank .. rank + size - 1 stand at positions position .. position + size - 1.
+// Ranks rank .. rank + size - 1 are at positions position .. position + size - 1.
 struct Run {
   int64_t rank = 0;
   int64_t position = 0;
@@ -48,7 +48,7 @@ struct Run {
     return H::combine(std::move(h), run.rank, run.size);
   }
 };
-// In order of position, without gaps, and as few as possible: equal lists have equal runs.
+// Ordered by position, without gaps, and maximal: equal rank lists have equal runs.
 using Runs = std::vector<Run>;
 
 int64_t Count(const Runs& runs) {
@@ -63,11 +63,11 @@ void Append(int64_t rank, int64_t size, Runs* runs) {
   }
 }
 
-// The number of places of a mesh of these dims.
+// Checks the dims, and returns the number of positions.
 absl::StatusOr<int64_t> CheckDims(absl::Span<const DeviceMesh::Dim> dims) {
   if (dims.empty()) return InvalidArgument("a mesh needs at least one dim");
   if (dims.size() > kMaxDims) {
-    return InvalidArgument("a mesh has {} dims; at most {} are taken", dims.size(), kMaxDims);
+    return InvalidArgument("a mesh has {} dims; at most {} are allowed", dims.size(), kMaxDims);
   }
   int64_t product = 1;
   std::set<std::string_view> names;
@@ -79,8 +79,8 @@ absl::StatusOr<int64_t> CheckDims(absl::Span<const DeviceMesh::Dim> dims) {
     if (size < 1)
       return InvalidArgument("mesh dim '{}' has size {}; sizes are 1 or more", name, size);
     if (!CheckedMul(product, size, &product) || product > kMaxRanks) {
-      return InvalidArgument("mesh dim '{}' of size {} takes the mesh beyond {} ranks", name, size,
-                             kMaxRanks);
+      return InvalidArgument("mesh dim '{}' of size {} makes the mesh larger than {} ranks", name,
+                             size, kMaxRanks);
     }
   }
   return product;
@@ -107,7 +107,7 @@ std::vector<std::string_view> SplitAtCommas(std::string_view text) {
   return parts;
 }
 
-// A non-negative decimal number that fills `text`.
+// Parses all of `text` as a non-negative decimal number.
 std::optional<int64_t> ParseNumber(std::string_view text) {
   text = Strip(text);
   int64_t number = 0;
@@ -117,7 +117,7 @@ std::optional<int64_t> ParseNumber(std::string_view text) {
   return number;
 }
 
-// "4x2": the sizes alone; the names are d0, d1, ... Nothing where that is not the form of `text`.
+// Parses "4x2": sizes without names; the names become d0, d1, ... Empty if `text` has another form.
 std::vector<DeviceMesh::Dim> ParseSizes(std::string_view text) {
   std::vector<DeviceMesh::Dim> dims;
   for (bool more = true; more;) {
@@ -158,19 +158,19 @@ absl::StatusOr<Runs> ParseRanks(std::string_view text) {
     if (!first || !last) {
       return InvalidArgument("'{}' is not a rank or a range of ranks such as 4-7", part);
     }
-    if (*first > *last) return InvalidArgument("rank range '{}' runs downwards", part);
+    if (*first > *last) return InvalidArgument("rank range '{}' is descending", part);
     MESHIFT_RETURN_IF_ERROR(CheckRank(*last));
     Append(*first, *last - *first + 1, &runs);
   }
   return runs;
 }
 
-// `runs` by ascending rank; an error where a rank stands twice.
+// `runs` by ascending rank; an error if a rank appears twice.
 absl::StatusOr<Runs> SortByRank(Runs runs) {
   std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.rank < b.rank; });
   for (size_t i = 1; i < runs.size(); ++i) {
     if (runs[i].rank < runs[i - 1].rank + runs[i - 1].size) {
-      return InvalidArgument("rank {} stands in the mesh twice", runs[i].rank);
+      return InvalidArgument("rank {} appears twice in the mesh", runs[i].rank);
     }
   }
   return runs;
@@ -185,15 +185,15 @@ struct DeviceMesh::Rep {
   Runs runs;     // the ranks by position
   Runs by_rank;  // the same by ascending rank
   size_t hash = 0;
-  std::string dims_text;  // "a=2,b=2": every plan says its meshes
+  std::string dims_text;  // "a=2,b=2": cached: every plan prints its meshes
   mutable GroupLists lists;
 
-  // `runs`: none = row-major.
+  // `runs`: empty = row-major.
   static absl::StatusOr<DeviceMesh> Make(std::vector<Dim> dims, Runs runs) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t num_ranks, CheckDims(dims));
     if (runs.empty()) Append(0, num_ranks, &runs);
     if (Count(runs) != num_ranks) {
-      return InvalidArgument("a mesh of {} places lists {} ranks", num_ranks, Count(runs));
+      return InvalidArgument("a mesh of {} positions lists {} ranks", num_ranks, Count(runs));
     }
     MESHIFT_ASSIGN_OR_RETURN(Runs by_rank, SortByRank(runs));
 
@@ -214,7 +214,7 @@ struct DeviceMesh::Rep {
     return DeviceMesh(std::move(rep));
   }
 
-  // The run that holds `position`.
+  // The run that contains `position`.
   const Run& RunAt(int64_t position) const {
     assert(0 <= position && position < num_ranks);
     return *std::prev(
@@ -247,7 +247,8 @@ struct DeviceMesh::Rep {
     return base;
   }
 
-  // The positions that `base` takes as the coordinates of `mesh_dims` vary, the last one fastest.
+  // The positions reached from `base` when the coordinates of `mesh_dims` vary, the last one
+  // fastest.
   std::vector<int64_t> Positions(int64_t base, absl::Span<const int> mesh_dims) const {
     std::vector<int64_t> positions = {base};
     for (int d : mesh_dims) {
@@ -262,8 +263,8 @@ struct DeviceMesh::Rep {
     return positions;
   }
 
-  // The ranks at Positions(base, mesh_dims), as runs; dims that vary together as one block of
-  // consecutive positions are not listed one by one.
+  // The ranks at Positions(base, mesh_dims), as runs. Innermost dims that form a block of
+  // consecutive positions are handled as one block.
   Runs RunsAt(int64_t base, absl::Span<const int> mesh_dims) const {
     int64_t block = 1;
     while (!mesh_dims.empty() &&
@@ -305,13 +306,14 @@ struct DeviceMesh::Rep {
 
   // The indices of the dims `names`: at least one, ascending.
   absl::StatusOr<std::vector<int>> DimsNamed(absl::Span<const std::string> names) const {
-    if (names.empty()) return InvalidArgument("no mesh dim is named; at least one must be");
+    if (names.empty()) return InvalidArgument("no mesh dim is given; at least one is needed");
     std::vector<int> result;
     for (const std::string& name : names) {
       MESHIFT_ASSIGN_OR_RETURN(const int d, DimNamed(name));
       if (!result.empty() && d <= result.back()) {
-        return InvalidArgument("dim '{}' is named after dim '{}'; names stand in mesh order, once",
-                               name, dims[result.back()].name);
+        return InvalidArgument(
+            "dim '{}' is given after dim '{}'; dims must be in mesh order, each once", name,
+            dims[result.back()].name);
       }
       result.push_back(d);
     }
@@ -439,7 +441,7 @@ absl::StatusOr<DeviceMesh> DeviceMesh::Flatten(absl::Span<const std::string> nam
   for (int d : flattened) flat.size *= dim(d).size;
 
   std::vector<Dim> dims;
-  std::vector<int> order;  // of this mesh's dims in the new one
+  std::vector<int> order;  // this mesh's dims in the order of the new mesh
   for (int d = 0; d < NumDims(); ++d) {
     if (d == flattened.front()) {
       dims.push_back(flat);
@@ -467,7 +469,7 @@ absl::StatusOr<DeviceMesh> DeviceMesh::Unflatten(std::string_view name,
 
 absl::StatusOr<DeviceMesh> DeviceMesh::Concatenate(std::string_view name,
                                                    absl::Span<const DeviceMesh> meshes) {
-  if (meshes.empty()) return InvalidArgument("no mesh to concatenate along '{}'", name);
+  if (meshes.empty()) return InvalidArgument("no meshes to concatenate along '{}'", name);
   std::vector<Dim> dims = {{std::string(name), static_cast<int64_t>(meshes.size())}};
   dims.insert(dims.end(), meshes[0].dims().begin(), meshes[0].dims().end());
   Runs runs;

@@ -28,7 +28,7 @@ DeviceMesh Mesh(const std::string& text) {
   return *std::move(mesh);
 }
 
-// The message with which `mesh` was refused.
+// The error message of `mesh`.
 std::string Refusal(const absl::StatusOr<DeviceMesh>& mesh) {
   if (mesh.ok()) return "accepted: " + mesh->ToString();
   EXPECT_EQ(mesh.status().code(), absl::StatusCode::kInvalidArgument);
@@ -100,12 +100,12 @@ TEST(DeviceMeshTest, Slice) {
   EXPECT_EQ(Text(mesh.Slice({"a", "c"}, 9)), "a=2,c=2@2-3,8-9");
   EXPECT_EQ(Text(mesh.Slice({"a"}, 9)), "a=2@3,9");
   EXPECT_EQ(Text(Mesh("a=2,b=2@4,5,0-1").Slice({"a"}, 1)), "a=2@5,1");
-  EXPECT_EQ(Refusal(mesh.Slice({}, 0)), "no mesh dim is named; at least one must be");
+  EXPECT_EQ(Refusal(mesh.Slice({}, 0)), "no mesh dim is given; at least one is needed");
   EXPECT_EQ(Refusal(mesh.Slice({"d"}, 0)), "the mesh has no dim 'd'");
   EXPECT_EQ(Refusal(mesh.Slice({"c", "a"}, 0)),
-            "dim 'a' is named after dim 'c'; names stand in mesh order, once");
+            "dim 'a' is given after dim 'c'; dims must be in mesh order, each once");
   EXPECT_EQ(Refusal(mesh.Slice({"a", "a"}, 0)),
-            "dim 'a' is named after dim 'a'; names stand in mesh order, once");
+            "dim 'a' is given after dim 'a'; dims must be in mesh order, each once");
   EXPECT_EQ(Refusal(mesh.Slice({"a"}, 12)), "rank 12 is not in the mesh");
 }
 
@@ -121,7 +121,7 @@ TEST(DeviceMeshTest, Flatten) {
   EXPECT_EQ(Refusal(mesh.Flatten({"a", "b"}, "1")),
             "mesh dim name '1' is not of the form [A-Za-z_][A-Za-z0-9_]*");
   EXPECT_EQ(Refusal(mesh.Flatten({"b", "a"})),
-            "dim 'a' is named after dim 'b'; names stand in mesh order, once");
+            "dim 'a' is given after dim 'b'; dims must be in mesh order, each once");
 }
 
 TEST(DeviceMeshTest, Unflatten) {
@@ -140,10 +140,10 @@ TEST(DeviceMeshTest, Concatenate) {
                                           Mesh("a=2,b=2@9,8,11,10")};
   EXPECT_EQ(Text(DeviceMesh::Concatenate("x", meshes)), "x=3,a=2,b=2@0-7,9,8,11,10");
   EXPECT_EQ(Text(DeviceMesh::Concatenate("x", {meshes[0], meshes[1]})), "x=2,a=2,b=2");
-  EXPECT_EQ(Refusal(DeviceMesh::Concatenate("x", {})), "no mesh to concatenate along 'x'");
+  EXPECT_EQ(Refusal(DeviceMesh::Concatenate("x", {})), "no meshes to concatenate along 'x'");
   EXPECT_EQ(Refusal(DeviceMesh::Concatenate("a", meshes)), "mesh dim 'a' is named twice");
   EXPECT_EQ(Refusal(DeviceMesh::Concatenate("x", {Mesh("a=2"), Mesh("a=2@1-2")})),
-            "rank 1 stands in the mesh twice");
+            "rank 1 appears twice in the mesh");
   EXPECT_EQ(Refusal(DeviceMesh::Concatenate("x", {Mesh("a=2"), Mesh("b=2@2-3")})),
             "meshes 'a=2' and 'b=2@2-3' differ in their dims");
 }
@@ -159,11 +159,11 @@ TEST(DeviceMeshTest, CreateRefuses) {
   EXPECT_EQ(refusal({{"", 2}}), "mesh dim name '' is not of the form [A-Za-z_][A-Za-z0-9_]*");
   EXPECT_EQ(refusal({{"8x", 2}}), "mesh dim name '8x' is not of the form [A-Za-z_][A-Za-z0-9_]*");
   EXPECT_EQ(refusal({{"a", 65536}, {"b", 32768}}),
-            "mesh dim 'b' of size 32768 takes the mesh beyond 2147483647 ranks");
+            "mesh dim 'b' of size 32768 makes the mesh larger than 2147483647 ranks");
   EXPECT_EQ(refusal({{"a", 2}, {"b", INT64_MAX}}),
-            "mesh dim 'b' of size 9223372036854775807 takes the mesh beyond 2147483647 ranks");
-  EXPECT_EQ(refusal({{"a", 3}}, {0, 1}), "a mesh of 3 places lists 2 ranks");
-  EXPECT_EQ(refusal({{"a", 3}}, {0, 2, 0}), "rank 0 stands in the mesh twice");
+            "mesh dim 'b' of size 9223372036854775807 makes the mesh larger than 2147483647 ranks");
+  EXPECT_EQ(refusal({{"a", 3}}, {0, 1}), "a mesh of 3 positions lists 2 ranks");
+  EXPECT_EQ(refusal({{"a", 3}}, {0, 2, 0}), "rank 0 appears twice in the mesh");
   EXPECT_EQ(refusal({{"a", 2}}, {0, -1}), "rank -1 is not in 0..2147483647");
   EXPECT_EQ(refusal({{"a", 2}}, {0, 2147483648}), "rank 2147483648 is not in 0..2147483647");
 }
@@ -202,14 +202,14 @@ TEST(DeviceMeshTest, ParseRefuses) {
   EXPECT_EQ(refusal("a=2@4,,5"), "''" + not_ranks);
   EXPECT_EQ(refusal("a=2@4 5"), "'4 5'" + not_ranks);
   EXPECT_EQ(refusal("a=2@0@1"), "'0@1'" + not_ranks);
-  EXPECT_EQ(refusal("a=2@5-3"), "rank range '5-3' runs downwards");
-  EXPECT_EQ(refusal("a=2@5-6,6"), "a mesh of 2 places lists 3 ranks");
-  EXPECT_EQ(refusal("a=3@5-6,6"), "rank 6 stands in the mesh twice");
-  EXPECT_EQ(refusal("a=3@5-9,6"), "a mesh of 3 places lists 6 ranks");
+  EXPECT_EQ(refusal("a=2@5-3"), "rank range '5-3' is descending");
+  EXPECT_EQ(refusal("a=2@5-6,6"), "a mesh of 2 positions lists 3 ranks");
+  EXPECT_EQ(refusal("a=3@5-6,6"), "rank 6 appears twice in the mesh");
+  EXPECT_EQ(refusal("a=3@5-9,6"), "a mesh of 3 positions lists 6 ranks");
   EXPECT_EQ(refusal("a=2@0,2147483648"), "rank 2147483648 is not in 0..2147483647");
 }
 
-// Would not end, or not fit, if anything listed the ranks.
+// Would not end, or not fit into memory, if the ranks were listed.
 TEST(DeviceMeshTest, TwoBillionRanks) {
   const DeviceMesh mesh = Mesh("a=32767,b=32768,c=2");
   EXPECT_EQ(mesh.NumRanks(), 2147418112);
@@ -273,8 +273,8 @@ RC_GTEST_PROP(DeviceMeshProperty, RanksPositionsAndCoordinatesAgree, ()) {
   }
 }
 
-// By definition: the ranks that differ only in the dims, in coordinate order; groups partition.
-// All members get one list, however the mesh is held; small groups have equal ones.
+// All members of a large group get the same list, also through copies of the mesh; lists of small
+// groups are equal.
 TEST(DeviceMeshTest, MembersShareTheListOfTheirGroup) {
   const DeviceMesh mesh = Mesh("a=50,b=40");
   const DeviceMesh copy = mesh;
@@ -290,6 +290,8 @@ TEST(DeviceMeshTest, MembersShareTheListOfTheirGroup) {
   EXPECT_EQ(Mesh("a=3@5,1,7").GroupListOf({0}, 7), RankList({1, 5, 7}));
 }
 
+// The definition: the ranks that differ only in the dims, in coordinate order; groups partition the
+// mesh.
 RC_GTEST_PROP(DeviceMeshProperty, GroupsAreThoseThatDifferOnlyInTheDims, ()) {
   const DeviceMesh mesh = *AnyMesh();
   const std::vector<int> dims = AnyDims(mesh);

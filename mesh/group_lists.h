@@ -1,4 +1,5 @@
-// The groups of a mesh that were asked for, so that all members share one list.
+// A cache of a mesh's group lists, so that all members of a large group share one list. Holds about
+// 4 million ranks, and is then cleared.
 //
 //   RankList ranks = lists.Get(dims, base, [&] { return ...; });
 #ifndef MESHIFT_MESH_GROUP_LISTS_H_
@@ -20,8 +21,8 @@ namespace meshift {
 // Safe for concurrent use.
 class GroupLists {
  public:
-  // The list of the group over `mesh_dims` whose first member is at position `base`; `make` lists
-  // it where it is not known.
+  // The list of the group over `mesh_dims` whose first member is at position `base`; calls `make`
+  // if it is not cached.
   RankList Get(absl::Span<const int> mesh_dims, int64_t base,
                absl::FunctionRef<std::vector<int64_t>()> make) {
     Key key(std::vector<int>(mesh_dims.begin(), mesh_dims.end()), base);
@@ -40,7 +41,7 @@ class GroupLists {
 
  private:
   using Key = std::pair<std::vector<int>, int64_t>;
-  static constexpr size_t kFew = 32;  // to list them again costs less than to keep them
+  static constexpr size_t kFew = 32;  // smaller lists are not cached: making them again is cheaper
   static constexpr size_t kMostRanks = size_t{1} << 22;
 
   Mutex mutex_;

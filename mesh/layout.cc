@@ -46,7 +46,7 @@ Layout::Modes SortByStride(const Layout& layout) {
   return modes;
 }
 
-// Reads "(1,2,3)" off the front of *text.
+// Parses "(1,2,3)" at the front of *text, and removes it.
 absl::StatusOr<std::vector<int64_t>> TakeTuple(std::string_view* text) {
   std::vector<int64_t> numbers;
   const char* at = text->data();
@@ -110,7 +110,7 @@ absl::StatusOr<Layout> Layout::Parse(std::string_view text) {
     if (rest.substr(0, 1) != ":") return InvalidArgument("':' expected at '{}'", rest);
     rest.remove_prefix(1);
     MESHIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, TakeTuple(&rest));
-    if (!rest.empty()) return InvalidArgument("'{}' stands after the end", rest);
+    if (!rest.empty()) return InvalidArgument("'{}' follows the end", rest);
     if (sizes.size() != strides.size()) {
       return InvalidArgument("{} sizes have {} strides", sizes.size(), strides.size());
     }
@@ -212,10 +212,10 @@ Layout Coalesce(const Layout& layout) {
 
 absl::StatusOr<Layout> Complement(const Layout& layout, int64_t world_size) {
   if (world_size < 1) {
-    return InvalidArgument("a world of {} has no layouts; it must be 1 or more", world_size);
+    return InvalidArgument("the world size is {}; it must be 1 or more", world_size);
   }
   Layout::Modes gaps;  // by ascending stride
-  int64_t reach = 1;   // 0 .. reach-1 is tiled by the modes and gaps so far
+  int64_t reach = 1;   // the modes and gaps so far tile 0 .. reach-1
   const auto fill_to = [&](int64_t value) {
     if (value == 0 || value % reach != 0) return false;
     if (value > reach) gaps.push_back({.size = value / reach, .stride = reach});
@@ -224,11 +224,12 @@ absl::StatusOr<Layout> Complement(const Layout& layout, int64_t world_size) {
   };
   for (const Layout::Mode& mode : SortByStride(layout)) {
     if (!fill_to(mode.stride)) {
-      return InvalidArgument("layout {} tiles no world: stride {} is no positive multiple of {}",
-                             layout.ToString(), mode.stride, reach);
+      return InvalidArgument(
+          "layout {} does not tile any world: stride {} is not a positive multiple of {}",
+          layout.ToString(), mode.stride, reach);
     }
     if (!CheckedMul(mode.stride, mode.size, &reach)) {
-      return InvalidArgument("layout {} tiles no world below 2^63", layout.ToString());
+      return InvalidArgument("layout {} does not tile any world below 2^63", layout.ToString());
     }
   }
   if (!fill_to(world_size)) {
@@ -244,9 +245,9 @@ absl::StatusOr<Layout> Composition(const Layout& a, const Layout& b) {
     return InvalidArgument("{} after {}: value {} is beyond the {} indices of the former",
                            a.ToString(), b.ToString(), b.Cosize() - 1, a.Size());
   }
-  // An index of a is a number whose digits are the coordinates of its modes. Each mode of b is cut
-  // into parts that count in one digit each. As no digit ever carries, not even where parts of
-  // several modes add up, a(sum of the parts) is the sum of a(part).
+  // Write an index of `a` as a mixed-radix number whose digits are the coordinates of a's modes.
+  // Each mode of `b` is divided into parts that change one digit each. Digits never carry, even
+  // when parts of several modes add up; therefore a(sum of parts) = sum of a(part).
   const Layout digits = Coalesce(a);
   std::vector<int64_t> used(digits.NumModes());  // the largest value each digit can take so far
   Layout::Modes result;
@@ -258,12 +259,12 @@ absl::StatusOr<Layout> Composition(const Layout& a, const Layout& b) {
       size = 1;
     }
     for (int d = digits.NumModes() - 1; size > 1; --d) {
-      const Layout::Mode& digit = digits.mode(d);  // d >= 0, for b's values are a's indices
+      const Layout::Mode& digit = digits.mode(d);  // d >= 0: b's values are valid indices of a
       if (stride % digit.size == 0) {
         stride /= digit.size;
         continue;
       }
-      int64_t count = size;  // how many steps of `stride` this digit takes
+      int64_t count = size;  // number of steps of `stride` in this digit
       if ((size - 1) > (digit.size - 1) / stride) {
         count = digit.size / stride;
         if (digit.size % stride != 0 || size % count != 0) {

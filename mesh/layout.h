@@ -7,12 +7,12 @@
 //   layout.Indices();                   // {0, 1, 2, 12, 13, 14}
 //   Complement(layout, 24);             // (4):(3): {0, 3, 6, 9} shifts tile 0..23
 //
-// A group of a row-major mesh is a base plus a layout; its complement lists the bases of all groups
-// of its partition. So groups of any size cost O(modes): how they lie on domains
-// (planner/cost/group_shape.h), and which partitions are equal (planner/plan/partition.h).
+// A group of a row-major mesh is a base plus a layout; the complement of the layout lists the bases
+// of all groups of the partition. So work on groups of any size takes O(modes):
+// planner/cost/group_shape.h maps groups to domains, planner/plan/partition.h compares partitions.
 //
-// Laws are given as @post conditions; layout_test.cc checks them on all small layouts.
-// A Layout is an immutable value. Safe for concurrent use.
+// Laws are stated as @post conditions; layout_test.cc checks them on all small layouts. A Layout is
+// an immutable value. Safe for concurrent use.
 #ifndef MESHIFT_MESH_LAYOUT_H_
 #define MESHIFT_MESH_LAYOUT_H_
 
@@ -47,22 +47,23 @@ class Layout {
   static absl::StatusOr<Layout> Create(Modes modes);
   // The compact layout of `sizes`. @post layout(i) == i.
   static absl::StatusOr<Layout> RowMajor(absl::Span<const int64_t> sizes);
-  // Reads what ToString prints: "(8,5):(5,1)", "(8):(5)", "():()".
+  // Reads the format of ToString: "(8,5):(5,1)", "(8):(5)", "():()".
   static absl::StatusOr<Layout> Parse(std::string_view text);
 
   int NumModes() const { return static_cast<int>(modes_.size()); }
   const Mode& mode(int m) const { return modes_[m]; }  // REQUIRES: 0 <= m < NumModes()
   const Modes& modes() const { return modes_; }
 
-  int64_t Size() const;                     // how many indices: the product of the sizes
+  int64_t Size() const;                     // number of indices: the product of the sizes
   int64_t Cosize() const;                   // the largest value, plus 1
   int64_t operator()(int64_t index) const;  // REQUIRES: 0 <= index < Size()
   std::vector<int64_t> Indices() const;     // the values at 0 .. Size()-1
-  // Whether no two indices have one value. O(modes) where the strides nest (each is beyond what the
-  // modes of smaller stride reach), where one is 0, and where there are fewer values than indices;
-  // O(Size() log Size()) else.
+  // Whether all indices have different values. O(modes) if the strides nest (each exceeds the
+  // largest value of the modes with smaller strides), if a stride is 0, or if there are fewer
+  // values than indices; else O(Size() log Size()).
   bool IsInjective() const;
-  // The layout of some of the modes, in the order given. INVALID_ARGUMENT: no such mode, or twice.
+  // The layout of some of the modes, in the given order. INVALID_ARGUMENT: a mode does not exist or
+  // is given twice.
   absl::StatusOr<Layout> Select(absl::Span<const int> modes) const;
 
   std::string ToString() const;
@@ -81,23 +82,23 @@ class Layout {
 // @post result(i * inner.Size() + j) == outer(i) + inner(j).
 absl::StatusOr<Layout> Concatenate(const Layout& outer, const Layout& inner);
 
-// The same function in the fewest modes.
+// The same function with the fewest modes.
 // @post result(i) == layout(i), result.Size() == layout.Size().
-// @post no mode has size 1, and no two neighbours could be one mode.
+// @post no mode has size 1, and no two adjacent modes can be merged.
 Layout Coalesce(const Layout& layout);
 
 // The shifts under which the values of `layout` tile 0 .. world_size-1.
 // @post Concatenate(result, layout) is a bijection onto 0 .. world_size-1.
 // @post result(i) < result(i + 1); result is coalesced.
-// INVALID_ARGUMENT where no layout is such a tiling: by ascending stride, each stride must be a
-// multiple of the reach (stride * size) of the one before, and world_size of the last reach.
+// INVALID_ARGUMENT: no tiling exists. By ascending stride, each stride must be a multiple of the
+// reach (stride * size) of the one before, and world_size a multiple of the last reach.
 absl::StatusOr<Layout> Complement(const Layout& layout, int64_t world_size);
 
 // `a` after `b`.
 // @post result(i) == a(b(i)), result.Size() == b.Size().
 // @post each mode of b is one or more modes of result, in b's order.
-// INVALID_ARGUMENT where b's values leave a's indices, or where a mode of b does not cut a's modes
-// (coalesced) evenly, or two of b's modes add up beyond one of a's.
+// INVALID_ARGUMENT: a value of b is not an index of a; a mode of b does not divide a's (coalesced)
+// modes evenly; or modes of b add up beyond one mode of a.
 absl::StatusOr<Layout> Composition(const Layout& a, const Layout& b);
 
 }  // namespace meshift

@@ -1,5 +1,5 @@
-// The laws stand in layout.h as @post conditions; the Test... helpers check those of the function
-// that they are named after.
+// layout.h states the laws as @post conditions; each Test... helper checks those of the function in
+// its name.
 #include "mesh/layout.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Layout Parsed(const std::string& text) {
   return *std::move(layout);
 }
 
-// The message with which `layout` was refused.
+// The error message of `layout`.
 std::string Refusal(const absl::StatusOr<Layout>& layout) {
   if (layout.ok()) return "accepted: " + layout->ToString();
   EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
@@ -45,7 +45,7 @@ std::string Text(const absl::StatusOr<Layout>& layout) {
 // All layouts of up to `max_modes` modes of these sizes and strides.
 std::vector<Layout> AllLayouts(int max_modes, const Values& sizes, const Values& strides) {
   std::vector<Layout> layouts = {Layout()};
-  size_t first = 0;  // of those with the most modes
+  size_t first = 0;  // the first with the most modes
   for (int m = 0; m < max_modes; ++m) {
     const size_t end = layouts.size();
     for (; first < end; ++first) {
@@ -158,7 +158,7 @@ TEST(LayoutTest, RowMajorIsTheIdentity) {
   }
 }
 
-// Would not end, or not fit, if anything listed the indices.
+// Would not end, or not fit into memory, if the indices were listed.
 TEST(LayoutTest, HugeLayouts) {
   const Layout mesh = *Layout::RowMajor({1 << 20, 1 << 20, 1 << 20});
   EXPECT_TRUE(mesh.IsInjective());
@@ -167,7 +167,7 @@ TEST(LayoutTest, HugeLayouts) {
   EXPECT_EQ(Text(Complement(*mesh.Select({0, 2}), mesh.Size())), "(1048576):(1048576)");
   EXPECT_EQ(Text(Composition(mesh, Parsed("(1048576):(1048577)"))), "(1048576):(1048577)");
   EXPECT_EQ(Refusal(Complement(Parsed("(3):(4611686018427387903)"), 12)),
-            "layout (3):(4611686018427387903) tiles no world below 2^63");
+            "layout (3):(4611686018427387903) does not tile any world below 2^63");
 }
 
 TEST(LayoutTest, Select) {
@@ -205,10 +205,10 @@ TEST(LayoutTest, Complement) {
   EXPECT_EQ(Refusal(Complement(Parsed("(4):(2)"), 12)),
             "layout (4):(2) does not tile a world of 12, which is not a multiple of 8");
   EXPECT_EQ(Refusal(Complement(Parsed("(2,2):(3,2)"), 12)),
-            "layout (2,2):(3,2) tiles no world: stride 3 is no positive multiple of 4");
+            "layout (2,2):(3,2) does not tile any world: stride 3 is not a positive multiple of 4");
   EXPECT_EQ(Refusal(Complement(Parsed("(2):(0)"), 12)),
-            "layout (2):(0) tiles no world: stride 0 is no positive multiple of 1");
-  EXPECT_EQ(Refusal(Complement(Layout(), 0)), "a world of 0 has no layouts; it must be 1 or more");
+            "layout (2):(0) does not tile any world: stride 0 is not a positive multiple of 1");
+  EXPECT_EQ(Refusal(Complement(Layout(), 0)), "the world size is 0; it must be 1 or more");
 }
 
 // The values of `layout`, all below 32, as bits; 0 where two are equal.
@@ -221,7 +221,7 @@ uint32_t Mask(const Layout& layout) {
   return mask;
 }
 
-// Complement() finds a tiling exactly where one of all small layouts is one.
+// Complement() finds a tiling if and only if an exhaustive search of small layouts finds one.
 TEST(LayoutTest, ComplementIsExact) {
   constexpr int64_t kMaxWorld = 24;
   Values sizes(kMaxWorld), strides(kMaxWorld);
@@ -341,7 +341,7 @@ TEST(LayoutTest, ParseRefuses) {
       {"(8 ):(1)", "',' or ')' expected after the number at '8 ):(1)'"},
       {"(8)", "':' expected at ''"},
       {"(8):", "'(' expected at ''"},
-      {"(8):(1)x", "'x' stands after the end"},
+      {"(8):(1)x", "'x' follows the end"},
       {"(8,5):(1)", "2 sizes have 1 strides"},
       {"(-8):(1)", "layout (-8):(1) has size -8; sizes are 1 or more"},
   };

@@ -1,4 +1,4 @@
-// The names of mesh dims and of topology levels.
+// Checks the names of mesh dims and topology levels.
 //
 //   CheckName("level name", "8x");   // level name '8x' is not of the form [A-Za-z_][A-Za-z0-9_]*
 #ifndef MESHIFT_MESH_NAME_H_
@@ -13,14 +13,14 @@
 
 namespace meshift {
 
-// A name is part of messages and of every plan.
+// Limited because names are part of messages and of every plan.
 inline constexpr size_t kMaxNameBytes = 100;
 
-// INVALID_ARGUMENT unless `name` begins with a letter or '_' and goes on with these and digits, all
-// of ASCII, kMaxNameBytes at most. `what`: what it names, as the message says it.
+// INVALID_ARGUMENT unless `name` matches [A-Za-z_][A-Za-z0-9_]* and has at most kMaxNameBytes.
+// `what`: the named thing, for the message.
 inline absl::Status CheckName(std::string_view what, std::string_view name) {
   if (name.size() > kMaxNameBytes) {
-    return InvalidArgument("a {} has {} bytes; at most {} are taken", what, name.size(),
+    return InvalidArgument("a {} has {} bytes; at most {} are allowed", what, name.size(),
                            kMaxNameBytes);
   }
   const auto is_letter = [](char c) {

@@ -34,9 +34,8 @@ constexpr size_t kMaxProtocols = 16;
 
 TopologyLevel FlatLevel() { return {std::string(kFlatName), 0, 360'000, 1'000}; }
 
-// The kinds of links that "name=size" stands for, all of an H100 machine: "nvlink" is NVLink,
-// "rail" and "net" are the network, and any other name is NVLink where it is innermost, else the
-// network.
+// The level for "name=size", with the links of an H100 machine: "nvlink" is NVLink, "rail" and
+// "net" are the network; any other name is NVLink if it is the innermost level, else the network.
 TopologyLevel LevelNamed(std::string_view name, int64_t size, bool innermost) {
   const bool network = name == "rail" || name == kNetName;
   return name == kNvlinkName || (innermost && !network) ? NvlinkLevel(name, size)
@@ -48,8 +47,8 @@ absl::Status CheckAtLeast(int64_t least, int64_t value, std::string_view what) {
   return InvalidArgument("{} is {}; it must be {} or more", what, value, least);
 }
 
-// Of a number of ns. The largest are such that 2^31 messages, and more terms than a step has, add
-// up to less than 2^63.
+// Limits on times. With them, the sum of 2^31 messages, and of more terms than a step has, is below
+// 2^63.
 constexpr int64_t kMaxLatencyNs = 1'000'000'000;
 constexpr int64_t kMaxSetupNs = 1'000'000'000'000;
 absl::Status CheckNs(int64_t value, int64_t most, std::string_view what) {
@@ -145,7 +144,8 @@ std::string Quote(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The members of a JSON object, each taken at most once; Finish() refuses those that nobody took.
+// Reads the members of a JSON object, each at most once; Finish() returns an error for unread
+// members.
 class ObjectReader {
  public:
   ObjectReader(const Json& json, std::string_view what) : json_(json), what_(what) {}
@@ -171,7 +171,7 @@ class ObjectReader {
     return ReadInt(key, *value, out);
   }
 
-  // Leaves *out alone where the key is absent.
+  // Leaves *out unchanged if the key is absent.
   absl::Status OptionalInt(std::string_view key, int64_t* out) {
     const Json* value = Take(key);
     return value == nullptr ? absl::OkStatus() : ReadInt(key, *value, out);
@@ -212,7 +212,7 @@ class ObjectReader {
   std::set<std::string_view> known_;
 };
 
-// Those that need not be given, and are not printed where they are 0.
+// Optional fields: not printed if they are 0.
 struct LevelField {
   const char* key;
   int64_t TopologyLevel::*member;
@@ -295,7 +295,7 @@ Json ProtocolsToJson(absl::Span<const TopologyProtocol> protocols) {
   return json;
 }
 
-// A list, each item by read(item).
+// Reads a list; read(item) converts each item.
 template <typename T>
 absl::StatusOr<std::vector<T>> ReadList(const Json& list, std::string_view key,
                                         absl::StatusOr<T> (*read)(const Json&)) {
@@ -338,12 +338,12 @@ absl::StatusOr<Topology> Topology::Create(std::vector<TopologyLevel> levels,
     if (!names.insert(name).second) return InvalidArgument("level '{}' is named twice", name);
     if (i + 1 == levels.size()) {
       if (size != 0) {
-        return InvalidArgument("the last level '{}' has domain size {}; it holds all ranks, size 0",
+        return InvalidArgument("the last level '{}' has domain size {}; it must be 0 (all ranks)",
                                name, size);
       }
     } else if (size < 1) {
-      return InvalidArgument("level '{}' has domain size {}; all but the last have 1 or more", name,
-                             size);
+      return InvalidArgument(
+          "level '{}' has domain size {}; it must be 1 or more below the last level", name, size);
     } else if (i > 0) {
       const TopologyLevel& inner = levels[i - 1];
       if (size % inner.domain_size != 0 || size == inner.domain_size) {
@@ -423,7 +423,7 @@ int Topology::LevelBetween(int64_t a, int64_t b) const {
 }
 
 std::string Topology::ToString() const {
-  // Every plan says its topology, most of them one of these.
+  // Fast path: every plan prints its topology, usually one of these.
   if (NumLevels() == 1 && level(0) == FlatLevel() && constants_ == TopologyConstants() &&
       protocols_.empty()) {
     return std::string(kFlatName);

@@ -19,12 +19,11 @@ namespace {
 struct Gpu {
   std::string_view name;
   int64_t domain_size;
-  int64_t gpus_per_node;  // that share the node's NICs
-  int64_t bandwidth;      // of one GPU's NVLinks, in rings
-  int64_t in_switch;      // of a tensor that NVSwitch adds up
+  int64_t gpus_per_node;  // GPUs that share the node's NICs
+  int64_t bandwidth;      // of one GPU's NVLinks, in ring algorithms
+  int64_t in_switch;      // bytes of the tensor in an in-switch all-reduce
   int64_t in_switch_members;
-  int64_t
-      copy_bandwidth;  // nine tenths of the data sheet's, of which a copy uses two bytes for one
+  int64_t copy_bandwidth;  // 0.9 * data sheet / 2: a copy reads and writes each byte
 };
 constexpr Gpu kGpus[] = {
     {"a100", 8, 8, 220'000, 0, 0, 900'000},  // NVLink 3; 2.0 TB/s, 80 GB SXM
@@ -40,22 +39,22 @@ static_assert(kGpus[1].copy_bandwidth == TopologyConstants{}.copy_bandwidth_byte
 struct Fabric {
   std::string_view name;
   int64_t latency_ns;
-  int64_t percent;  // of the NICs' speed
+  int64_t percent;  // reachable share of the NICs' speed
 };
 constexpr Fabric kHdr = {"hdr", 5'000, 96};
 constexpr Fabric kNdr = {"ndr", 5'000, 96};
 constexpr Fabric kEfa = {"efa", 16'000, 83};
 constexpr Fabric kRoce = {"roce", 7'000, 96};
-constexpr Fabric kEfaOfA100 = {"efa", 32'000, 83};  // the first generation
+constexpr Fabric kEfaOfA100 = {"efa", 32'000, 83};  // first generation of EFA
 
-// What is the same on all fabrics.
+// Constants of all fabrics.
 constexpr int64_t kNvlinkHopNs = 1'000;
 constexpr int64_t kEntryHops = 3;              // entry_ns, in hops
-constexpr int64_t kDirectBandwidth = 23'200;   // messages of one GPU
-constexpr int64_t kDomainBandwidth = 384'000;  // a ring or tree into a domain
+constexpr int64_t kDirectBandwidth = 23'200;   // point-to-point messages of one GPU
+constexpr int64_t kDomainBandwidth = 384'000;  // ring or tree traffic into a domain
 constexpr int64_t kMessageNs = 100;
 
-// Of a node, in Gb/s. The GPU's first fabric goes without its name.
+// A preset. `nics_gbps`: of all NICs of a node. The GPU's name alone means its first preset.
 struct Machine {
   std::string_view gpu;
   const Fabric& fabric;
@@ -87,7 +86,7 @@ TopologyLevel Inside(const Gpu& gpu, std::string_view name, int64_t domain_size)
           .in_switch_members = gpu.in_switch_members};
 }
 
-// NICs of so many Gb/s for `gpus` of them.
+// The network level: NICs of `gbps` Gb/s in all, shared by `gpus` GPUs.
 TopologyLevel Beyond(const Fabric& fabric, int64_t gbps, int64_t gpus, std::string_view name,
                      int64_t domain_size) {
   const int64_t share = std::max<int64_t>(gbps * 1000 / 8 / gpus * fabric.percent / 100, 1);
@@ -110,7 +109,7 @@ TopologyLevel NetworkOf(const Machine& machine, int64_t nics_gbps, int64_t gpus)
   return Beyond(machine.fabric, nics_gbps, gpus, kNetName, 0);
 }
 
-// Every plan says its topology, so that this is quick.
+// Must be fast: every plan prints its topology.
 bool Is(const Machine& machine, const Topology& topology) {
   static const std::vector<TopologyProtocol> kProtocols = NcclProtocols();
   const Gpu& gpu = GpuOf(machine);
@@ -122,7 +121,7 @@ bool Is(const Machine& machine, const Topology& topology) {
                     topology.protocols().end());
 }
 
-// Whether the machine is the one that its GPU's name alone stands for.
+// Whether the GPU's name alone means this preset.
 bool IsFirst(const Machine& machine) {
   return &machine == std::find_if(std::begin(kMachines), std::end(kMachines),
                                   [&](const Machine& m) { return m.gpu == machine.gpu; });
@@ -170,8 +169,7 @@ absl::StatusOr<Topology> PresetTopology(std::string_view text, const NodeCounts&
       [&](const Machine& m) { return name == NameOf(m) || (name == m.gpu && IsFirst(m)); });
   if (machine == std::end(kMachines)) {
     return InvalidArgument(
-        "'{}' is neither name=size nor a preset (flat, {}; a GPU alone is the "
-        "first of its)",
+        "'{}' is neither name=size nor a preset (flat, {}; a GPU alone means its first preset)",
         name, fmt::join(PresetNames(), ", "));
   }
   std::optional<int64_t> gbps = node.nics_gbps;

@@ -1,10 +1,10 @@
-// Machines by GPU and fabric: the numbers behind `--topology h100-efa`.
+// Topology presets by GPU and fabric: the numbers of `--topology h100-efa`.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Topology topology, PresetTopology("h100-efa,nics=4x100"));
 //   PresetNames();       // {"a100-hdr", "a100-ndr", ...}
 //
-// Every GPU goes with every fabric: the links inside a domain are the GPU's, those beyond it the
-// fabric's. docs/cost_model.md says what each number means and which measurements it comes from.
+// Links inside a domain belong to the GPU, links beyond it to the fabric. docs/cost_model.md
+// defines each number, with the measurements that it comes from.
 #ifndef MESHIFT_MESH_TOPOLOGY_PRESETS_H_
 #define MESHIFT_MESH_TOPOLOGY_PRESETS_H_
 
@@ -19,31 +19,31 @@
 
 namespace meshift {
 
-// "GPU-fabric" of all presets, by GPU. "GPU" alone stands for the first of its fabrics.
+// The names of all presets, "GPU-fabric", ordered by GPU. "GPU" alone means its first preset.
 std::vector<std::string> PresetNames();
-// Whether the text begins with a preset's name, known or not: no "name=size", no JSON.
+// Whether the text has the form of a preset, known or unknown: neither "name=size" nor JSON.
 bool IsPresetText(std::string_view text);
 
-// What is known of the nodes of a machine.
+// Known facts about the nodes of a machine.
 struct NodeCounts {
   std::optional<int64_t> gpus = std::nullopt;
-  std::optional<int64_t> nics_gbps = std::nullopt;  // of all NICs together; at least 1
+  std::optional<int64_t> nics_gbps = std::nullopt;  // of all NICs of a node; at least 1
 };
 
-// "h100" or "h100-ndr", and what is other than there: ",nics=4x100", 4 NICs of 100 Gb/s in each
-// node. INVALID_ARGUMENT names the value; of an unknown preset, those that exist.
+// Parses "h100" or "h100-ndr", with an optional change: ",nics=4x100" means 4 NICs of 100 Gb/s in
+// each node. INVALID_ARGUMENT names the value; for an unknown preset, the known ones.
 //
-// Of `node`, the GPUs of a node are a domain, unless the preset's domains are larger than its
-// nodes, as gb200's are; they share the NICs. Without NICs, a GPU's share of them is the preset's.
-// ",nics=" comes before node.nics_gbps.
+// `node.gpus`: the GPUs of a node share the NICs, and form a domain unless the preset's domains are
+// larger than its nodes (gb200). Without `node.nics_gbps`, a GPU's share of the NICs is that of the
+// preset. ",nics=" overrides node.nics_gbps.
 absl::StatusOr<Topology> PresetTopology(std::string_view text, const NodeCounts& node = {});
-// The shortest name of the preset that this is; empty where it is none.
+// The shortest name of the preset that equals `topology`; empty if there is none.
 std::string PresetNameOf(const Topology& topology);
 
-// The links of an H100 machine, inside a domain or beyond, as a level of that name and size.
+// Levels of this name and size with the links of an H100 machine: NVLink, or the network.
 TopologyLevel NvlinkLevel(std::string_view name, int64_t domain_size);
 TopologyLevel NetworkLevel(std::string_view name, int64_t domain_size);
-// NCCL's, and the constants of an H100 machine.
+// NCCL's protocols, and the constants of an H100 machine.
 std::vector<TopologyProtocol> NcclProtocols();
 TopologyConstants NcclConstants();
 

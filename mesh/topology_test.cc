@@ -184,7 +184,7 @@ TEST(TopologyTest, Json) {
   EXPECT_EQ(Parsed(json).ToString(), "gb200");
 }
 
-// What was written before there were protocols.
+// A topology in the format from before protocols.
 TEST(TopologyTest, JsonWithoutNewFields) {
   const Topology old = Parsed(
       R"({"levels":[{"name":"net","domain_size":0,"bandwidth_bytes_per_us":48000,"latency_ns":5}]})");
@@ -203,7 +203,7 @@ TEST(TopologyTest, TextRefuses) {
       " is neither name=size nor a preset (flat, a100-hdr, a100-ndr, a100-efa, a100-roce, "
       "h100-ndr, h100-efa, h100-roce, h200-ndr, h200-efa, h200-roce, b200-ndr, b200-efa, "
       "b200-roce, gb200-ndr, gb200-efa, gb200-roce, gb300-ndr, gb300-efa, gb300-roce; a GPU alone "
-      "is the first of its)";
+      "means its first preset)";
   EXPECT_EQ(refusal(""), "''" + unknown);
   EXPECT_EQ(refusal("b100"), "'b100'" + unknown);
   EXPECT_EQ(refusal("h100-eth"), "'h100-eth'" + unknown);
@@ -222,9 +222,9 @@ TEST(TopologyTest, TextRefuses) {
   EXPECT_EQ(refusal("nvlink=9223372036854775808"),
             "domain size '9223372036854775808' of level 'nvlink' is not a 64-bit number");
   EXPECT_EQ(refusal("nvlink=0"),
-            "level 'nvlink' has domain size 0; all but the last have 1 or more");
+            "level 'nvlink' has domain size 0; it must be 1 or more below the last level");
   EXPECT_EQ(refusal("nvlink=-8"),
-            "level 'nvlink' has domain size -8; all but the last have 1 or more");
+            "level 'nvlink' has domain size -8; it must be 1 or more below the last level");
   EXPECT_EQ(refusal("nvlink=8,rail=12"),
             "domain size 12 of level 'rail' is not a multiple (2 or more) of 8, that of 'nvlink'");
   EXPECT_EQ(refusal("nvlink=8,rail=8"),
@@ -238,9 +238,9 @@ TEST(TopologyTest, CreateRefuses) {
   const TopologyLevel net = {"net", 0, 48000, 5000};
   EXPECT_EQ(Refusal(Topology::Create({})), "a topology needs at least one level");
   EXPECT_EQ(Refusal(Topology::Create({{"net", 8, 1, 1}})),
-            "the last level 'net' has domain size 8; it holds all ranks, size 0");
+            "the last level 'net' has domain size 8; it must be 0 (all ranks)");
   EXPECT_EQ(Refusal(Topology::Create({{"a", 0, 1, 1}, net})),
-            "level 'a' has domain size 0; all but the last have 1 or more");
+            "level 'a' has domain size 0; it must be 1 or more below the last level");
   EXPECT_EQ(Refusal(Topology::Create({{"a b", 0, 1, 1}})),
             "level name 'a b' is not of the form [A-Za-z_][A-Za-z0-9_]*");
   EXPECT_EQ(Refusal(Topology::Create({{"a", 0, 0, 1}})),
@@ -284,7 +284,7 @@ TEST(TopologyTest, CreateRefuses) {
             "protocol 'p' is named twice");
   EXPECT_EQ(Refusal(Topology::Create({net}, {}, std::vector<TopologyProtocol>(17))),
             "there are 17 protocols; at most 16 may be given");
-  // What would not add up in 64 bits.
+  // Sums that would overflow 64 bits.
   constexpr int64_t kMost = 1'000'000'000;
   EXPECT_TRUE(Topology::Create({{"a", 0, 1, kMost}}, {kMost, kMost, kMost, 1, 1000 * kMost}).ok());
   EXPECT_EQ(Refusal(Topology::Create({{"a", 0, 1, kMost + 1}})),
@@ -309,7 +309,7 @@ TEST(TopologyTest, PresetsOnOtherNodes) {
   EXPECT_EQ(four.level(0).domain_size, 4);
   EXPECT_EQ(four.level(1), h100.level(1));
   EXPECT_EQ(PresetTopology("h100", {.gpus = 4, .nics_gbps = 1600})->level(1), h100.level(1));
-  // What the text says comes first.
+  // The text overrides the node counts.
   EXPECT_EQ(*PresetTopology("h100,nics=8x400", {.nics_gbps = 1}), h100);
   EXPECT_EQ(PresetTopology("gb200", {.gpus = 4})->level(0).domain_size, 72);
   EXPECT_EQ(PresetTopology("gb200", {.gpus = 144})->level(0).domain_size, 144);
@@ -329,7 +329,7 @@ TEST(TopologyTest, JsonRefuses) {
   EXPECT_EQ(json("{\"levels\":" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}"),
             "topology: JSON is nested deeper than 100");
   EXPECT_EQ(json(R"({"levels":[],"levels":[]})"),
-            "topology: key 'levels' stands twice in one object");
+            "topology: key 'levels' appears twice in one object");
   EXPECT_EQ(json("[1]"), "topology: the JSON value is [1]; it must be an object");
   EXPECT_EQ(json("{}"), "topology: the JSON value has no 'levels'");
   EXPECT_EQ(json(R"({"levels":8})"), "topology: 'levels' is 8; it must be an array");

@@ -56,7 +56,8 @@ bool Contains(const Box& outer, const Box& inner) {
 
 bool IsContiguousIn(const Box& inner, const Box& outer) {
   if (inner.NumElements() < 2) return true;
-  // Outermost first: dims of one index, then one interval of any length, then whole dims.
+  // Contiguous means, from the outermost dim: dims of one index, one interval of any length, then
+  // whole dims.
   size_t i = 0;
   while (inner.size[i] == 1) ++i;
   return std::equal(inner.size.begin() + i + 1, inner.size.end(), outer.size.begin() + i + 1);

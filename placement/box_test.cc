@@ -73,7 +73,7 @@ TEST(Box, EmptyAnywhereIsContained) {
   EXPECT_FALSE(Contains({{0, 0}, {0, 2}}, {{0, 0}, {1, 1}}));
 }
 
-// Every pair of boxes of a small space against their lists of elements.
+// Compares every pair of boxes of a small space with their lists of elements.
 void ComparePairs(int rank, int64_t limit) {
   const std::vector<Box> boxes = AllBoxes(rank, limit);
   std::vector<std::vector<Shape>> elements(boxes.size());

@@ -7,9 +7,9 @@
 namespace meshift {
 namespace {
 
-// What a real dtype can hold: integers of `digits` bits beside the sign, or floats of `digits`
-// significant bits whose exponents (of the leading bit) lie in [least, greatest]; `least` counts
-// subnormals, the last bit of the least.
+// The values of a real dtype: integers of `digits` bits without the sign, or floats of `digits`
+// significant bits with the exponent of the leading bit in [least, greatest]. `least` includes
+// subnormals: it is the exponent of the smallest one.
 struct Range {
   bool is_float = false;
   bool is_signed = true;
@@ -63,8 +63,8 @@ absl::Status CheckCast(DType from, DType to) {
   for (const DType dtype : {from, to}) {
     if (dtype != DType::kF4E2M1) continue;
     return InvalidArgument(
-        "a cast from {} to {} is refused: f4e2m1 means nothing without the scales of its blocks",
-        Name(from), Name(to));
+        "a cast from {} to {} is refused: f4e2m1 has no value without its block scales", Name(from),
+        Name(to));
   }
   if (IsComplex(from) && !IsComplex(to)) {
     return InvalidArgument("a cast from {} to {} is refused: it would drop the imaginary part",
@@ -82,7 +82,8 @@ bool IsExactCast(DType from, DType to) {
     return a.is_signed && !b.is_signed ? false : a.digits <= b.digits;
   }
   if (!b.is_float) return false;
-  // An integer of n bits has leading bits up to n - 1; the lowest signed one, -2^n, has its at n.
+  // The leading bit of an integer of n bits is at most bit n - 1, except for the lowest signed one,
+  // -2^n: bit n.
   if (!a.is_float) {
     return a.digits <= b.digits && a.digits - (a.is_signed ? 0 : 1) <= b.greatest;
   }

@@ -1,14 +1,13 @@
-// Which changes of dtype there are, and which of them lose nothing.
+// Casts between dtypes: which are allowed, and which are exact.
 //
 //   CheckCast(DType::kF32, DType::kBF16);        // OK; f4e2m1 and complex -> real are refused
 //   IsExactCast(DType::kBF16, DType::kF32);      // true: every value is kept
 //   DefaultReduceDType(DType::kBF16, DType::kF32);  // bf16
 //
-// What a cast does: to a float, round to nearest even (beyond the largest value: as
-// comm/kernels/small_float.h says, infinity or the NaN of f8e4m3); NaN becomes the canonical NaN;
-// a float to an integer truncates toward zero, saturates, and NaN gives 0; an integer to an integer
-// is taken modulo 2^bits (it keeps its low bits, and its sign where it gets more of them);
-// anything but zero to bool is true (NaN too); a real number to a complex one has imaginary part
+// Semantics. To a float: round to nearest even; values beyond the largest become infinity, or the
+// NaN of f8e4m3 (comm/kernels/small_float.h); NaN becomes the canonical NaN. Float to integer:
+// truncate toward zero, saturate, NaN gives 0. Integer to integer: modulo 2^bits, with sign
+// extension. To bool: anything but zero is true, NaN too. Real to complex: the imaginary part is
 // +0.
 #ifndef MESHIFT_PLACEMENT_CAST_H_
 #define MESHIFT_PLACEMENT_CAST_H_
@@ -18,19 +17,19 @@
 
 namespace meshift {
 
-// OK where values of `from` may become values of `to`; else INVALID_ARGUMENT with the reason.
+// OK if the cast is allowed; else INVALID_ARGUMENT with the reason.
 absl::Status CheckCast(DType from, DType to);
 
-// Whether every value of `from` is a value of `to` (of NaN only that it is one). A cast that is not
+// Whether every value of `from` is a value of `to` (NaN payloads do not count). A cast that is not
 // exact rounds. REQUIRES: CheckCast is OK.
 bool IsExactCast(DType from, DType to);
 
-// In which dtype sums of `wire` are formed: f32 for 16- and 8-bit floats, else `wire` itself.
+// The dtype in which sums of `wire` values are accumulated: f32 for 16- and 8-bit floats, else
+// `wire` itself.
 DType AccumulateDType(DType wire);
 
-// The dtype of the reductions on the way from `from` to `to` where the caller names none: `from`
-// where the cast to `to` is exact, so that sums are rounded once; else AccumulateDType(from), so
-// that only the cast that follows rounds to a narrower dtype than sums are formed in.
+// The default dtype of reductions between `from` and `to`. If the cast to `to` is exact: `from`, so
+// that sums are rounded once. Otherwise AccumulateDType(from), so that only the final cast rounds.
 DType DefaultReduceDType(DType from, DType to);
 
 }  // namespace meshift

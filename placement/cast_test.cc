@@ -126,8 +126,7 @@ TEST(Cast, RefusalsNameBothDTypes) {
   EXPECT_EQ(Message(CheckCast(DType::kC64, DType::kF32)),
             "a cast from c64 to f32 is refused: it would drop the imaginary part");
   EXPECT_EQ(Message(CheckCast(DType::kF4E2M1, DType::kF32)),
-            "a cast from f4e2m1 to f32 is refused: f4e2m1 means nothing without the scales of its "
-            "blocks");
+            "a cast from f4e2m1 to f32 is refused: f4e2m1 has no value without its block scales");
   EXPECT_FALSE(CheckCast(DType::kBF16, DType::kF4E2M1).ok());
   EXPECT_TRUE(CheckCast(DType::kF4E2M1, DType::kF4E2M1).ok());
   EXPECT_TRUE(CheckCast(DType::kF64, DType::kC64).ok());

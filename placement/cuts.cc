@@ -40,7 +40,7 @@ PieceList AllPieces(int64_t extent, absl::Span<const Cut> cuts) {
   for (const Cut& cut : cuts) {
     const auto num_wholes = static_cast<int64_t>(pieces.size());
     pieces.resize(num_wholes * cut.size);
-    // In place, from the last one on.
+    // In place, from the last piece to the first.
     for (int64_t at = num_wholes; at-- > 0;) {
       const Interval whole = pieces[at];
       Interval* const made = pieces.data() + at * cut.size;

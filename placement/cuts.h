@@ -1,13 +1,14 @@
-// What cuts make of a tensor dim: pieces, their lengths, and what two pieces have in common.
+// Cuts of one tensor dim: the pieces, their lengths, and the overlap of two pieces.
 //
-//   Chunk({0, 10}, 4, 3);                      // [9, 10): of 3, 3, 3, 1 the last
+//   Chunk({0, 10}, 4, 3);                      // [9, 10): the last of the lengths 3, 3, 3, 1
 //   CommonIndices({0, 5}, {3, 6});             // 2
-//   PieceLengths(10, Nest{{4}, {2}});          // {2, 1, 0}: of 10 in four, and each part in two
-//   CutsOf(sharding, 0).Piece({0, 10}, at);    // what the coordinate `at` has of tensor dim 0
+//   PieceLengths(10, Nest{{4}, {2}});          // {2, 1, 0}: 10 cut into four, each piece into two
+//   CutsOf(sharding, 0).Piece({0, 10}, at);    // the part of tensor dim 0 at coordinate `at`
 //
-// Pieces are ceil chunks: n of a length have ceil(length / n) each, but one that is shorter, and
-// empty ones behind it. The outermost cut of a tensor dim may be ragged instead. A cut is of each
-// piece of the cut before it. NestedCuts (placement/nested_cuts.h) counts pieces without a list.
+// A cut of a length into n makes ceil chunks: pieces of ceil(length / n), then possibly one shorter
+// piece, then empty ones. The outermost cut of a tensor dim may be ragged instead. Each cut divides
+// every piece of the cut before it. NestedCuts (placement/nested_cuts.h) counts pieces without
+// listing them.
 #ifndef MESHIFT_PLACEMENT_CUTS_H_
 #define MESHIFT_PLACEMENT_CUTS_H_
 
@@ -39,13 +40,13 @@ inline Interval Intersect(const Interval& a, const Interval& b) {
   const int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
-// How many that is.
+// The length of the intersection.
 inline int64_t CommonIndices(const Interval& a, const Interval& b) {
   return std::max<int64_t>(std::min(a.end, b.end) - std::max(a.begin, b.begin), 0);
 }
 
-// What cutting a length into n makes: `full` pieces of `chunk`, one of `rest`, unless that is 0,
-// and empty ones.
+// The pieces of a length cut into n: `full` pieces of length `chunk`, one of length `rest` if that
+// is not 0, and empty ones.
 struct Chunks {
   Chunks(int64_t length, int64_t n) : chunk(CeilDiv(length, n)) {
     if (length == 0) return;
@@ -59,14 +60,14 @@ struct Chunks {
   int64_t rest = 0;
 };
 
-// Where chunk `i` of an interval begins, and the one before it ends. n chunks may end up to n - 1
-// behind the interval, which is then not signed any more.
+// The begin of chunk `i` of an interval, which is the end of the one before. Unsigned arithmetic:
+// the product may exceed the interval by up to n - 1, beyond 2^63.
 inline int64_t ChunkBegin(const Interval& whole, int64_t chunk, int64_t i) {
   const uint64_t at =
       static_cast<uint64_t>(whole.begin) + static_cast<uint64_t>(chunk) * static_cast<uint64_t>(i);
   return static_cast<int64_t>(std::min(static_cast<uint64_t>(whole.end), at));
 }
-// Piece `i` of the `n` that an interval is cut into.
+// Piece `i` of an interval cut into `n`.
 inline Interval Chunk(const Interval& whole, int64_t n, int64_t i) {
   const int64_t chunk = CeilDiv(whole.Length(), n);
   return {ChunkBegin(whole, chunk, i), ChunkBegin(whole, chunk, i + 1)};
@@ -80,27 +81,27 @@ struct Cut {
   }
 
   int64_t size = 1;
-  // Where its pieces begin, and where the last one ends, if it is ragged; empty: ceil chunks.
+  // For a ragged cut: the begins of its pieces and the end of the last one; empty: ceil chunks.
   absl::Span<const int64_t> begins = {};
 };
-// Of one tensor dim, outermost first.
+// The cuts of one tensor dim, outermost first.
 using Nest = absl::InlinedVector<Cut, 8>;
 
-// How many pieces there are, empty ones too.
+// The number of pieces, with empty ones.
 int64_t NumPieces(absl::Span<const Cut> cuts);
 
-// The distinct lengths of pieces, longest first; 0 among them where some are empty.
+// The distinct lengths of pieces, longest first; includes 0 if some are empty.
 using Lengths = absl::InlinedVector<int64_t, 4>;
-// Of the pieces of wholes that have such lengths.
+// The lengths of the pieces that `cut` makes of pieces of the lengths `wholes`.
 Lengths PieceLengths(const Lengths& wholes, const Cut& cut);
 Lengths PieceLengths(int64_t extent, absl::Span<const Cut> cuts);
 
-// All pieces of [0, extent), empty ones too, in the order of their coordinates, those of the
-// innermost cut fastest.
+// All pieces of [0, extent), with empty ones, in coordinate order; the innermost cut varies
+// fastest.
 using PieceList = absl::InlinedVector<Interval, 32>;
 PieceList AllPieces(int64_t extent, absl::Span<const Cut> cuts);
 
-// How many mesh dims two lists of cuts have in common, from the outermost on.
+// The length of the common prefix of two lists of mesh dims.
 template <typename Dims>
 int CommonLength(const Dims& a, const Dims& b) {
   const auto end = a.begin() + std::min(a.size(), b.size());
@@ -109,28 +110,27 @@ int CommonLength(const Dims& a, const Dims& b) {
 
 using MeshDims = absl::InlinedVector<int, 6>;
 
-// The cuts of one tensor dim of a sharding, outermost first, but for mesh dims of size 1, which cut
-// nothing.
+// The cuts of one tensor dim of a sharding, outermost first, without mesh dims of size 1.
 struct CutList {
   int size() const { return static_cast<int>(mesh_dims.size()); }
   Cut At(int i) const {
     return {sizes[i], absl::MakeConstSpan(begins).first(i == 0 ? begins.size() : 0)};
   }
   Nest All() const;
-  // What they leave of `whole` at a coordinate of the mesh.
+  // The piece of `whole` at mesh coordinate `at`.
   Interval Piece(Interval whole, absl::Span<const int64_t> at) const;
-  // The first `n` of them, and the others.
+  // The first `n` cuts, and the cuts after them.
   CutList First(int n) const;
   CutList Behind(int n) const;
 
   MeshDims mesh_dims;
-  absl::InlinedVector<int64_t, 6> sizes;  // of these
-  std::vector<int64_t> begins;            // of the first cut, as in Cut
+  absl::InlinedVector<int64_t, 6> sizes;  // of mesh_dims
+  std::vector<int64_t> begins;            // Cut::begins of the first cut
 };
 CutList CutsOf(const Sharding& sharding, int tensor_dim);
 
-// The cuts of one tensor dim around a step on one mesh: those that stay, from the outermost on, and
-// behind them those that the step takes away, and those that it makes.
+// The cuts of one tensor dim before and after a step on one mesh: the common outermost cuts, then
+// the cuts that the step removes, and those that it adds.
 struct StepCuts {
   CutList common;
   CutList before;
@@ -140,8 +140,9 @@ struct StepCuts {
 StepCuts CutsOfStep(const Sharding& before, const Sharding& after, int tensor_dim);
 
 // How the ranks of a permute are paired: a sender's coordinate on the first mesh dim of each pair
-// is its receiver's on the second. `moved`: the mesh dims that cut tensor dims before and after,
-// behind those that stay. Mesh dims that cut on one side alone are paired by size, then mesh order.
+// equals its receiver's on the second. `moved`: per tensor dim, the mesh dims that cut it before
+// and after, without the common ones. Mesh dims that cut on one side only are paired by size, then
+// mesh order.
 struct MovedMeshDims {
   MeshDims before;
   MeshDims after;
@@ -150,7 +151,7 @@ using DimPairs = absl::InlinedVector<std::pair<int, int>, 8>;
 DimPairs PermutePairs(absl::Span<const MovedMeshDims> moved,
                       absl::FunctionRef<int64_t(int d)> size_of);
 
-// Where pieces of these lengths begin, and where the last one ends.
+// The begins of pieces of these lengths, and the end of the last one.
 std::vector<int64_t> BeginsOf(absl::Span<const int64_t> lengths);
 
 }  // namespace meshift

@@ -71,7 +71,7 @@ TEST(CutsTest, CommonPartOfIntervals) {
   EXPECT_TRUE((Interval{2, 6}.Contains({9, 9})));
 }
 
-// A piece of each piece, by the coordinates of all cuts.
+// All pieces, one cut after another, ordered by the coordinates of all cuts.
 std::vector<Interval> PiecesOneByOne(const Interval& whole, absl::Span<const Cut> cuts) {
   if (cuts.empty()) return {whole};
   std::vector<Interval> pieces;

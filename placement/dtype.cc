@@ -43,7 +43,7 @@ struct Alias {
   DType dtype;
 };
 
-// The names of PyTorch and NumPy, of JAX and safetensors where they differ from ours.
+// Aliases: the names of PyTorch, NumPy, JAX and safetensors, if they differ from ours.
 constexpr Alias kAliases[] = {
     {"int8", DType::kI8},
     {"int16", DType::kI16},
@@ -70,7 +70,7 @@ constexpr Alias kAliases[] = {
     {"complex128", DType::kC128},
 };
 
-// Of the modules that dtypes are printed with.
+// Removes the module with which some libraries print a dtype.
 std::string_view WithoutModule(std::string_view name) {
   for (const std::string_view module : {"torch.", "numpy.", "np.", "jnp."}) {
     if (name.starts_with(module)) return name.substr(module.size());
@@ -94,8 +94,9 @@ absl::StatusOr<DType> ParseDType(std::string_view name) {
     if (alias.name == plain) return alias.dtype;
   }
   return InvalidArgument(
-      "\"{}\" is no dtype (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 "
-      "f4e2m1 c64 c128)",
+      "unknown dtype '{}'; expected one of bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 "
+      "f8e4m3 f8e5m2 "
+      "f4e2m1 c64 c128",
       name);
 }
 

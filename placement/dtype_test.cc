@@ -72,7 +72,7 @@ TEST(DType, NamesOfOthers) {
     ASSERT_TRUE(dtype.ok()) << dtype.status();
     EXPECT_EQ(Name(*dtype), ours) << theirs;
   }
-  // Other numbers, or another layout.
+  // Names of dtypes with other values or another layout.
   for (const char* name : {"float8_e4m3fnuz", "float4_e2m1fn_x2", "tensor.float32", "int", "torch.",
                            "torch.f33", "Float32", ""}) {
     EXPECT_FALSE(ParseDType(name).ok()) << name;
@@ -80,7 +80,8 @@ TEST(DType, NamesOfOthers) {
 }
 
 TEST(DType, UnknownNameIsNamed) {
-  EXPECT_EQ(Message(ParseDType("f12").status()).find("\"f12\" is no dtype (bool i8"), 0);
+  EXPECT_EQ(
+      Message(ParseDType("f12").status()).find("unknown dtype 'f12'; expected one of bool i8"), 0);
   for (const char* name : {"", "F32", "f32 ", "float"}) EXPECT_FALSE(ParseDType(name).ok()) << name;
 }
 

@@ -1,4 +1,4 @@
-// What a rank holds of a tensor on a mesh that it may not be in.
+// The local box of a rank that may be outside the mesh.
 //
 //   LocalBoxOf(sharding, 9).IsEmpty();       // rank 9 is not in the mesh
 #ifndef MESHIFT_PLACEMENT_LOCAL_BOX_H_
@@ -12,10 +12,10 @@
 
 namespace meshift {
 
-// Without elements, also of a tensor of no dims, which has one elsewhere.
+// A box without elements, also for a tensor without dims.
 inline Box NoBox() { return {Shape{0}, Shape{0}}; }
 
-// The rank's box; NoBox() where it is not in the sharding's mesh.
+// The rank's box; NoBox() if it is not in the sharding's mesh.
 inline Box LocalBoxOf(const Sharding& sharding, int64_t rank) {
   const std::optional<Coordinate> at = sharding.mesh().CoordinateOf(rank);
   return at ? sharding.BoxAt(*at) : NoBox();

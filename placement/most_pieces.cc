@@ -11,16 +11,16 @@ namespace {
 using Digits = NestedCuts::Digits;
 using Node = NestedCuts::Node;
 
-// The i in [0, n) whose (first + i * step) % modulus is least. REQUIRES: first, step < modulus.
+// The i in [0, n) with the smallest (first + i * step) % modulus. REQUIRES: first, step < modulus.
 int64_t LeastResidue(int64_t first, int64_t step, int64_t modulus, int64_t n) {
   if (step == 0 || n == 1) return 0;
   const auto at = [&](int64_t i) {
     return static_cast<int64_t>((static_cast<__int128>(step) * i + first) % modulus);
   };
-  // The other way round steps are short.
+  // Reverse the order, so that the step is at most half the modulus.
   if (step > modulus / 2) return n - 1 - LeastResidue(at(n - 1), modulus - step, modulus, n);
-  // Either the first, or one that comes next to a multiple of the modulus: the k-th of these has
-  // the residue first - k * modulus by the step.
+  // The minimum is at i = 0, or directly after a wrap-around. The residue after the k-th
+  // wrap-around is (first - k * modulus) mod step.
   const auto wraps =
       static_cast<int64_t>((static_cast<__int128>(step) * (n - 1) + first) / modulus);
   if (wraps == 0) return 0;
@@ -57,7 +57,7 @@ class Search {
  private:
   bool IsFixed(int i) const { return (fixed_ >> i & 1) != 0; }
 
-  // The innermost piece of the others that has all of an interval, but no innermost one.
+  // The innermost node of `parts_`, without the last cut, that contains the interval.
   Node Around(const Interval& interval) const {
     Node node = parts_.root();
     while (node.depth + 1 < parts_.depth()) {
@@ -70,12 +70,12 @@ class Search {
     return node;
   }
 
-  // All windows in a node.
+  // Examines all windows in a node.
   void Visit(const Node& node) {
     const Chunks own = windows_.PartsOf(node);
     const bool innermost = node.depth + 1 == windows_.depth();
     const Node around = parts_.depth() == 0 ? Node{} : Around(node.whole);
-    // Where the others repeat, until one of them is shorter, windows do.
+    // Windows repeat with the period of the parts, up to the first shorter part.
     int64_t period = 1;
     int64_t repeats_to = node.whole.end;
     if (parts_.depth() > 0) {
@@ -84,7 +84,7 @@ class Search {
       repeats_to = around.whole.begin + others.full * others.chunk;
     }
     const int64_t same = std::clamp<int64_t>((repeats_to - node.whole.begin) / own.chunk, 0,
-                                             own.full);  // the first that are not behind that
+                                             own.full);  // the windows before repeats_to
     for (int64_t i = 0; i < own.full;) {
       if (i >= period && i < same) {
         i = same;
@@ -103,7 +103,7 @@ class Search {
     innermost ? LookAt(last.whole) : Visit(last);
   }
 
-  // The first of n windows one behind the other, or more; how many.
+  // Examines the first of n contiguous windows, or several at once. Returns the number examined.
   int64_t LookAtRun(const Interval& window, int64_t n) {
     if (parts_.depth() > 0) {
       const Node around = Around({window.begin, window.begin + 1});
@@ -128,8 +128,8 @@ class Search {
     return 1;
   }
 
-  // Coordinates that are fixed: of the pieces at the window's ends, or 0, since pieces with lower
-  // coordinates are more.
+  // Tries, for the fixed coordinates, those of the pieces at the window's ends and the ends of
+  // runs.
   void LookAt(const Interval& window) {
     const Digits first = parts_.At(window.begin);
     const Digits last = parts_.At(window.end - 1);
@@ -163,7 +163,7 @@ class Search {
   const NestedCuts& windows_;
   const NestedCuts& parts_;
   const uint32_t fixed_;
-  // Of fixed coordinates, some that are worth a look: ends of runs.
+  // Candidates for fixed coordinates: ends of runs.
   std::array<absl::InlinedVector<int64_t, 16>, NestedCuts::kMaxDepth> candidates_;
   MostPieces most_;
   int64_t window_begin_ = 0;

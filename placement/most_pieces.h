@@ -1,12 +1,12 @@
-// How many pieces of one nest of cuts a piece of another has parts of, at most.
+// The most pieces of one nest of cuts that a piece of another nest overlaps.
 //
 //   const NestedCuts senders(12, Nest{{3}}), receivers(12, Nest{{4}});
-//   FindMostPieces(senders, receivers, 0).pieces;      // 2: [4, 8) has parts of [3, 6), [6, 9)
+//   FindMostPieces(senders, receivers, 0).pieces;      // 2: [4, 8) overlaps [3, 6) and [6, 9)
 //
-// Pieces of one cut are as long, and begin as far from each other, so that where they begin in
-// pieces of the other is a linear congruence, whose largest value a form of Euclid's algorithm
-// finds. Takes time by the number of pieces of the nests without their innermost cuts, at most; by
-// far less where the lengths of outer pieces have a common multiple.
+// Pieces of one cut have equal lengths and distances. So their offsets in pieces of the other nest
+// form a linear congruence, whose maximum a variant of Euclid's algorithm finds. Time: at most
+// proportional to the number of pieces of both nests without their innermost cuts; much less if the
+// lengths of outer pieces have a small common multiple.
 #ifndef MESHIFT_PLACEMENT_MOST_PIECES_H_
 #define MESHIFT_PLACEMENT_MOST_PIECES_H_
 
@@ -16,20 +16,21 @@
 
 namespace meshift {
 
-// The i in [0, n) whose (first + i * step) % modulus is largest.
-// REQUIRES: n > 0, modulus > 0, first >= 0, step >= 0.
+// The i in [0, n) with the largest (first + i * step) % modulus. REQUIRES: n > 0, modulus > 0,
+// first >= 0, step >= 0.
 int64_t LargestResidue(int64_t first, int64_t step, int64_t modulus, int64_t n);
 
 struct MostPieces {
   int64_t pieces = 0;
-  int64_t items = 0;  // the most, not of the same piece
-  // Some piece that has parts of so many, and, where these are fixed, their coordinates.
+  int64_t items = 0;  // the largest overlap in items; may belong to another piece
+  // A piece of `windows` with this number of overlaps, and the fixed coordinates of the overlapped
+  // pieces.
   NestedCuts::Digits window = {};
   NestedCuts::Digits parts = {};
 };
 
-// Of pieces of `parts`, those that have the same coordinates in the cuts of `fixed`, by place. Both
-// nests are of the same extent.
+// Only pieces of `parts` count that share their coordinates in the cuts of `fixed`, a bit mask of
+// cut indices. REQUIRES: both nests have the same extent.
 MostPieces FindMostPieces(const NestedCuts& windows, const NestedCuts& parts, uint32_t fixed);
 
 }  // namespace meshift

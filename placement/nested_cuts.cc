@@ -46,7 +46,7 @@ NestedCuts::Digits NestedCuts::At(int64_t item) const {
   return at;
 }
 
-// Of a node that is all inside the interval.
+// The sum for a node that lies inside the interval.
 NestedCuts::Sum NestedCuts::All(int depth, int64_t length, const Range& range) const {
   if (depth == this->depth()) return {1, length};
   const Chunks parts = PartsOf({depth, {0, length}});
@@ -69,7 +69,7 @@ NestedCuts::Sum NestedCuts::Within(const Node& node, const Interval& window,
   if (overlap == node.whole.Length()) return All(node.depth, overlap, range);
   if (node.depth == depth()) return {1, overlap};
   const Chunks parts = PartsOf(node);
-  // The parts at the ends of the interval; between them all are as long.
+  // The parts at the two ends of the interval; all parts between them have equal lengths.
   const int64_t begin = std::max(window.begin, node.whole.begin) - node.whole.begin;
   const int64_t end = std::min(window.end, node.whole.end) - node.whole.begin;
   const int64_t low = begin / parts.chunk;

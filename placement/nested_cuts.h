@@ -1,12 +1,13 @@
-// What nested ceil cuts make of one tensor dim, counted without a list of pieces.
+// Nested ceil cuts of one tensor dim: counts pieces and their lengths without listing them.
 //
-//   const NestedCuts cuts(10, Nest{{4}, {2}});      // 10 in four, and each part in two
-//   cuts.Piece({1, 0});                     // [3, 5): of 3, 3, 3, 1 the second; of 2, 1 the first
+//   const NestedCuts cuts(10, Nest{{4}, {2}});      // 10 cut into four, each piece into two
+//   cuts.Piece({1, 0});                     // [3, 5): the second of 3, 3, 3, 1; the first of 2, 1
 //   cuts.Within({2, 6}, cuts.Everywhere()).pieces;   // 3: [2, 3), [3, 5) and [5, 6)
 //
-// Cut by n, a length has pieces of ceil(length / n), one that is shorter, and empty ones. So all
-// pieces of a nest are of few kinds, and those of a kind lie in few *runs* of coordinates. What is
-// asked takes time by the number of kinds, whatever the number of pieces. No cut is ragged here.
+// A cut into n makes pieces of ceil(length / n), one shorter piece, and empty ones. So a nest has
+// pieces of few distinct lengths, and pieces of equal length have coordinates in few ranges, called
+// runs. All queries take time proportional to the number of distinct lengths, independent of the
+// number of pieces. Ragged cuts are not supported.
 #ifndef MESHIFT_PLACEMENT_NESTED_CUTS_H_
 #define MESHIFT_PLACEMENT_NESTED_CUTS_H_
 
@@ -22,9 +23,9 @@ namespace meshift {
 class NestedCuts {
  public:
   static constexpr int kMaxDepth = 8;
-  // A coordinate for each cut, outermost first.
+  // The coordinate in each cut, outermost first.
   using Digits = std::array<int64_t, kMaxDepth>;
-  // Some of all coordinates of each cut, ends included.
+  // A range of coordinates for each cut; both ends are included.
   struct Range {
     Digits first = {};
     Digits last = {};
@@ -37,10 +38,10 @@ class NestedCuts {
   int depth() const { return static_cast<int>(cuts_.size()); }
   int64_t extent() const { return extent_; }
   int64_t size(int i) const { return cuts_[i].size; }
-  // The length of the first piece, which is the longest.
+  // The length of the first piece, the longest.
   int64_t First() const;
 
-  // What cut i, or at depth() none any more, is of.
+  // A piece of the first `depth` cuts: cut number `depth` divides it, or none if depth == depth().
   struct Node {
     int depth = 0;
     Interval whole;
@@ -49,23 +50,24 @@ class NestedCuts {
   Chunks PartsOf(const Node& node) const {
     return Chunks(node.whole.Length(), cuts_[node.depth].size);
   }
-  // One of these parts. REQUIRES: it is not empty.
+  // Part `i` of a node. REQUIRES: it is not empty.
   static Node Part(const Node& node, const Chunks& parts, int64_t i) {
     const int64_t begin = node.whole.begin + parts.chunk * i;
     return {node.depth + 1, {begin, begin + (i < parts.full ? parts.chunk : parts.rest)}};
   }
 
   Interval Piece(const Digits& at) const;
-  // Of the pieces with such coordinates, the shortest and the longest.
+  // The shortest and the longest length of the pieces with coordinates in `range`.
   struct Lengths {
     int64_t least = 0;
     int64_t most = 0;
   };
   Lengths LengthsOf(const Range& range) const { return LengthsOf(0, extent_, range); }
-  // The coordinates of the piece with the item.
+  // The coordinates of the piece that contains `item`.
   Digits At(int64_t item) const;
 
-  // Of pieces with such coordinates, those that have something of an interval, and how much.
+  // The number of pieces with coordinates in `range` that overlap an interval, and the overlapping
+  // items.
   struct Sum {
     int64_t pieces = 0;
     int64_t items = 0;
@@ -77,11 +79,11 @@ class NestedCuts {
   Sum Within(const Interval& window, const Range& range) const {
     return Within(root(), window, range);
   }
-  // All coordinates.
+  // The range of all coordinates.
   Range Everywhere() const;
 
-  // Adds the coordinates of cut i with which runs begin: whatever the others, in a run the lengths
-  // of pieces are constants, and where they begin is linear.
+  // Appends the coordinates of cut i at which runs begin. Within a run, for any other coordinates,
+  // the length of the piece is constant and its begin is linear in the coordinate.
   void AddRuns(int i, absl::InlinedVector<int64_t, 16>* runs) const;
 
  private:

@@ -22,7 +22,7 @@ struct Piece {
   Interval interval;
 };
 
-// Every piece, empty ones too, in ascending order of coordinates.
+// All pieces, with empty ones, in ascending order of coordinates.
 std::vector<Piece> PiecesOf(int64_t extent, const std::vector<int64_t>& sizes) {
   std::vector<Piece> pieces = {{{}, {0, extent}}};
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -107,7 +107,7 @@ TEST(NestedCutsTest, CountsAsTheListOfPiecesDoes) {
   }
 }
 
-// Two pieces whose coordinates are in the same runs, and what is next to them.
+// Two pieces with coordinates in the same runs, and their neighbours.
 TEST(NestedCutsTest, InARunLengthsAreConstantAndBeginsLinear) {
   Random random(2);
   for (int i = 0; i < 5000 && !HasFailure(); ++i) {
@@ -179,7 +179,7 @@ TEST(MostPiecesTest, IsThatOfAllPieces) {
     const MostPieces found = FindMostPieces(windows.cuts, parts.cuts, fixed);
     EXPECT_EQ(found.pieces, most.pieces) << extent;
     EXPECT_EQ(found.items, most.items) << extent;
-    // Some window that has as many.
+    // The reported window has this number of overlaps.
     NestedCuts::Range range = parts.cuts.Everywhere();
     for (size_t c = 0; c < parts.sizes.size(); ++c) {
       if ((fixed >> c & 1) != 0) range.first[c] = range.last[c] = found.parts[c];

@@ -18,7 +18,7 @@
 namespace meshift {
 namespace {
 
-// Behind "(": "0", or "dim=0".
+// After "(": "0" or "dim=0".
 absl::StatusOr<int> ReadNamedDim(Scanner& scanner) {
   if (scanner.Take("dim")) MESHIFT_RETURN_IF_ERROR(scanner.Expect("="));
   MESHIFT_ASSIGN_OR_RETURN(const int64_t dim, scanner.ExpectInt());
@@ -84,7 +84,7 @@ absl::StatusOr<PlacementTerm> ReadPartial(Scanner& scanner) {
 }
 
 absl::StatusOr<PlacementTerm> ReadTerm(Scanner& scanner) {
-  // The long words first: the short ones begin them.
+  // Long words first: the short ones are prefixes of them.
   if (scanner.Take("_StridedShard") || scanner.Take("_S")) return ReadStridedShard(scanner);
   if (scanner.Take("Shard") || scanner.Take("S")) return ReadShard(scanner);
   if (scanner.Take("Partial") || scanner.Take("P")) return ReadPartial(scanner);
@@ -103,7 +103,8 @@ absl::StatusOr<std::vector<PlacementTerm>> ReadList(Scanner& scanner) {
     MESHIFT_ASSIGN_OR_RETURN(PlacementTerm term, ReadTerm(scanner));
     terms.push_back(std::move(term));
     const bool comma = scanner.Take(",");
-    // Python writes a tuple of one as "(Shard(0),)"; without parentheses a comma promises more.
+    // Python writes a tuple of one as "(Shard(0),)"; without parentheses an item must follow a
+    // comma.
     done = close.empty() ? !comma && scanner.rest().empty() : scanner.rest().starts_with(close);
   }
   MESHIFT_RETURN_IF_ERROR(scanner.Expect(close));

@@ -14,7 +14,7 @@
 //
 // An op may have DTensor's name: "band" is "and".
 //
-// Knows neither mesh nor tensor: whether the dims exist is for Sharding to say.
+// Does not know mesh or tensor: Sharding checks that the dims exist.
 #ifndef MESHIFT_PLACEMENT_NOTATION_H_
 #define MESHIFT_PLACEMENT_NOTATION_H_
 
@@ -30,13 +30,14 @@ namespace meshift {
 
 struct PlacementTerm {
   Placement placement;
-  // The place in the cut order, 0 = outermost, where one is written.
+  // The position in the shard order, 0 = outermost, if written.
   std::optional<int64_t> place;
-  // DTensor's strided shard: into how many pieces later mesh dims have cut the tensor dim before.
+  // DTensor's strided shard: the number of pieces into which later mesh dims cut the tensor dim
+  // before this one.
   std::optional<int64_t> split_factor = std::nullopt;
 };
 
-// INVALID_ARGUMENT quotes the text and where it goes wrong.
+// INVALID_ARGUMENT quotes the text and the wrong part.
 absl::StatusOr<std::vector<PlacementTerm>> ParsePlacements(std::string_view text);
 
 }  // namespace meshift

@@ -11,7 +11,7 @@
 namespace meshift {
 namespace {
 
-// Our own spelling of what `text` says, with every place that is written.
+// `text` in our notation, with all written positions.
 std::string Canonical(std::string_view text) {
   const auto terms = ParsePlacements(text);
   if (!terms.ok()) return terms.status().ToString();
@@ -100,7 +100,7 @@ TEST(Notation, Errors) {
       {"S(0)[]", "expected an integer at \"]\""},
       {"S(0)[1}", "expected \"]\" at \"}\""},
       {"S(0)[1]{2}", "expected R, S(dim), P or P(op) at \"{2}\""},
-      {"P(mean)", "\"mean\" is no reduce op"},
+      {"P(mean)", "unknown reduce op 'mean'"},
       {"P(max", "expected \")\" at \"\""},
       {"P[0]", "expected R, S(dim), P or P(op) at \"[0]\""},
   };

@@ -10,9 +10,9 @@
 namespace meshift {
 namespace {
 
-// Why `op` of `dtype` is refused; empty where it is not.
+// The reason why `op` of `dtype` is refused; empty if it is allowed.
 std::string_view Refusal(ReduceOp op, DType dtype) {
-  if (dtype == DType::kF4E2M1) return "f4e2m1 is a storage format, which nothing reduces";
+  if (dtype == DType::kF4E2M1) return "f4e2m1 is a storage format and cannot be reduced";
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:

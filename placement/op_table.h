@@ -1,4 +1,4 @@
-// Which reductions of which dtypes there are. Engines may serve fewer.
+// The reductions that exist for each dtype. Engines may support fewer.
 //
 //   CheckReduce(ReduceOp::kMax, DType::kF32);  // OK
 //   CheckReduce(ReduceOp::kMax, DType::kC64);  // "max of c64 is refused: ..."
@@ -11,7 +11,7 @@
 
 namespace meshift {
 
-// OK where a value of `dtype` may be a partial `op`; else INVALID_ARGUMENT with the reason.
+// OK if values of `dtype` can be reduced with `op`; else INVALID_ARGUMENT with the reason.
 absl::Status CheckReduce(ReduceOp op, DType dtype);
 
 }  // namespace meshift

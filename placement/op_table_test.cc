@@ -40,7 +40,7 @@ TEST(OpTable, Whole) {
       if (row[i] == 'b') reason = "bool takes and, or, xor, min, max";
       if (row[i] == 'o') reason = "complex numbers have no order";
       if (row[i] == 'w') reason = "and, or, xor take bool and integers";
-      if (row[i] == 's') reason = "f4e2m1 is a storage format, which nothing reduces";
+      if (row[i] == 's') reason = "f4e2m1 is a storage format and cannot be reduced";
       if (reason.empty()) {
         EXPECT_TRUE(status.ok()) << status;
         continue;

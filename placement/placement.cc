@@ -29,7 +29,8 @@ absl::StatusOr<ReduceOp> ParseReduceOp(std::string_view name) {
   for (size_t i = 0; i < kOpNames.size(); ++i) {
     if (kOpNames[i] == name) return static_cast<ReduceOp>(i);
   }
-  return InvalidArgument("\"{}\" is no reduce op (sum avg min max product and or xor)", name);
+  return InvalidArgument(
+      "unknown reduce op '{}'; expected one of sum avg min max product and or xor", name);
 }
 
 bool IsExact(ReduceOp op, DType dtype) {
@@ -54,7 +55,7 @@ std::string Placement::ToString() const {
   return text;
 }
 
-// Plans say many of these.
+// Must be fast: plans print many placements.
 void Placement::AppendTo(std::string* text) const {
   switch (kind_) {
     case Kind::kReplicate:

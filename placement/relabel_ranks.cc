@@ -15,8 +15,8 @@
 namespace meshift {
 namespace {
 
-// Adds to held[position * n + i] the bytes of the part at that position that the i-th rank of the
-// target holds: the one at position i now.
+// Adds to held[position * n + i] the bytes of the target part at `position` that are held by the
+// rank now at position i of the target.
 absl::Status AddHeld(const RelabelledTensor& tensor, std::vector<int64_t>* held) {
   const DeviceMesh& mesh = tensor.to.mesh();
   const int64_t n = mesh.NumRanks();
@@ -45,14 +45,14 @@ absl::Status AddHeld(const RelabelledTensor& tensor, std::vector<int64_t>* held)
 
 absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tensors,
                                         WorkBudget* budget) {
-  if (tensors.empty()) return InvalidArgument("no tensors: nothing says which ranks hold what");
+  if (tensors.empty()) return InvalidArgument("no tensors are given");
   const DeviceMesh& mesh = tensors.front().to.mesh();
   const int64_t n = mesh.NumRanks();
   if (n > kMaxRelabelledRanks) {
-    return InvalidArgument("the target mesh has {} ranks; at most {} can be put in another order",
-                           n, kMaxRelabelledRanks);
+    return InvalidArgument("the target mesh has {} ranks; at most {} can be reordered", n,
+                           kMaxRelabelledRanks);
   }
-  constexpr int64_t kPairWork = 2;  // of a part that is compared with another
+  constexpr int64_t kPairWork = 2;  // work of comparing two parts
   constexpr const char* kWhat = "putting ranks in order";
   if (budget != nullptr && !budget->Charge(kPairWork * n * n, std::ssize(tensors))) {
     return budget->Refusal(kWhat);
@@ -64,7 +64,7 @@ absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tenso
                              tensor.from.tensor().ToString(), tensor.to.tensor().ToString());
     }
     if (!(tensor.to.mesh() == mesh)) {
-      return InvalidArgument("targets are on two meshes, {} and {}", mesh.ToString(),
+      return InvalidArgument("targets are on different meshes, {} and {}", mesh.ToString(),
                              tensor.to.mesh().ToString());
     }
     MESHIFT_RETURN_IF_ERROR(AddHeld(tensor, &held));

@@ -64,7 +64,7 @@ TEST(RelabelRanks, OneOrderServesAllTensors) {
   EXPECT_EQ(RelabelRanks({{small, small_to, 5}, {large, large_to}})->ToString(), "b=2");
 }
 
-// Against every order of the ranks.
+// Compares with every order of the ranks.
 TEST(RelabelRanks, NoOrderMovesFewerBytes) {
   int64_t fewer = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {
@@ -87,16 +87,16 @@ TEST(RelabelRanks, NoOrderMovesFewerBytes) {
 }
 
 TEST(RelabelRanks, BadInputIsNamed) {
-  EXPECT_EQ(Message(RelabelRanks({}).status()), "no tensors: nothing says which ranks hold what");
+  EXPECT_EQ(Message(RelabelRanks({}).status()), "no tensors are given");
   EXPECT_EQ(Relabelled("f32[8] on a=2 as S(0)", "f32[9] on b=2 as S(0)"),
             "source f32[8] and target f32[9] differ in shape");
   EXPECT_EQ(Relabelled("f32[8] on a=2 as S(0)", "f32[8] on b=4097 as R"),
-            "the target mesh has 4097 ranks; at most 4096 can be put in another order");
+            "the target mesh has 4097 ranks; at most 4096 can be reordered");
   const Sharding from = Parse("f32[8] on a=2 as S(0)");
   EXPECT_EQ(Message(RelabelRanks({{from, Parse("f32[8] on b=2 as R")},
                                   {from, Parse("f32[8] on b=2@1,0 as R")}})
                         .status()),
-            "targets are on two meshes, b=2 and b=2@1,0");
+            "targets are on different meshes, b=2 and b=2@1,0");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Reads a short text token by token; spaces between tokens do not count. Errors quote what is left.
+// Scanner: reads a short text token by token and skips spaces between tokens. Errors quote the
+// remaining text.
 //
 //   Scanner scanner("f32[4, 8]");
 //   scanner.TakeWord();    // "f32"
@@ -19,20 +20,20 @@ namespace meshift {
 
 class Scanner {
  public:
-  // Does not copy `text`.
+  // Does not copy `text`, which must outlive the scanner.
   explicit Scanner(std::string_view text) : rest_(text) { SkipSpace(); }
 
-  // What is left, without leading space.
+  // The remaining text, without leading space.
   std::string_view rest() const { return rest_; }
-  // Reads `token` if it is next; else changes nothing.
+  // Consumes `token` if it is next; else changes nothing.
   bool Take(std::string_view token);
   // Reads the longest run of ASCII letters and digits, possibly none.
   std::string_view TakeWord();
-  // Likewise, with '_' and '.' in it.
+  // The same with '_' and '.' allowed.
   std::string_view TakeName();
 
   absl::Status Expect(std::string_view token);
-  // A decimal integer, with '-' where it is negative.
+  // A decimal integer, with an optional '-'.
   absl::StatusOr<int64_t> ExpectInt();
   absl::Status ExpectEnd() const;
 

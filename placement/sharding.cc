@@ -32,7 +32,7 @@
 namespace meshift {
 namespace {
 
-// What coordinate `index` of a mesh dim of `mesh_size` gets of `whole`.
+// The piece of `whole` at coordinate `index` of a mesh dim of size `mesh_size`.
 Interval PieceOf(const Interval& whole, const Placement& placement, int64_t mesh_size,
                  int64_t index) {
   if (!placement.IsRagged()) return Chunk(whole, mesh_size, index);
@@ -83,7 +83,7 @@ absl::Status CheckRagged(const Placement& placement, const DeviceMesh::Dim& mesh
   return absl::OkStatus();
 }
 
-// Counts tensor dims from the front, and checks each shard by itself.
+// Makes tensor dims non-negative, and checks each shard by itself.
 absl::Status ResolveShards(const DeviceMesh& mesh, const TensorType& tensor,
                            std::vector<Placement>* placements) {
   std::vector<int> num_ragged(tensor.shape.size(), 0);
@@ -92,7 +92,7 @@ absl::Status ResolveShards(const DeviceMesh& mesh, const TensorType& tensor,
     MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim,
                              ResolveTensorDim(placement, static_cast<int>(tensor.shape.size())));
     placement = Placement::RaggedShard(tensor_dim, placement.sizes());
-    // Before their sizes are checked: those of a ragged cut inside another do not add up.
+    // Checked before the sizes: those of a nested ragged cut do not add up.
     if (placement.IsRagged() && ++num_ragged[tensor_dim] > 1) {
       return InvalidArgument("tensor dim {} has two ragged cuts; at most one is allowed",
                              tensor_dim);
@@ -128,7 +128,7 @@ absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, c
                        const Cuts& cuts) {
   const auto ragged = [&](int d) { return placements[d].IsRagged(); };
   if (!std::is_permutation(cuts.begin(), cuts.end(), expected.begin(), expected.end())) {
-    return InvalidArgument("[{}] is no order of the mesh dims [{}] that cut tensor dim {}",
+    return InvalidArgument("[{}] is not an order of the mesh dims [{}] that cut tensor dim {}",
                            fmt::join(cuts.begin(), cuts.end(), ","),
                            fmt::join(expected.begin(), expected.end(), ","), tensor_dim);
   }
@@ -139,8 +139,8 @@ absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, c
   return absl::OkStatus();
 }
 
-// A ragged cut into the chunks that a plain one makes is a plain one: so equal shardings are equal
-// values.
+// Turns a ragged cut with the sizes of a plain cut into the plain cut, so that equal shardings
+// compare equal.
 void DropPlainSizes(const TensorType& tensor, std::vector<Placement>* placements) {
   for (Placement& placement : *placements) {
     if (!placement.IsShard() || !placement.IsRagged()) continue;
@@ -155,8 +155,7 @@ void DropPlainSizes(const TensorType& tensor, std::vector<Placement>* placements
   }
 }
 
-// Each row of each local box must be whole bytes, so the innermost dim is only cut into such
-// pieces.
+// Each row of each local box must have whole bytes, so pieces of the innermost dim must too.
 absl::Status CheckWholeBytes(const DeviceMesh& mesh, const TensorType& tensor,
                              absl::Span<const Placement> placements, absl::Span<const Cuts> cuts) {
   const int per_byte = 8 / BitWidth(tensor.dtype);
@@ -183,9 +182,9 @@ absl::Status CheckWholeBytes(const DeviceMesh& mesh, const TensorType& tensor,
   return absl::OkStatus();
 }
 
-// The cut order that the places written in `terms` make; an empty list where none is written.
+// The shard order from the positions in `terms`; an empty list if they have none.
 absl::StatusOr<std::vector<Cuts>> CutsFromPlaces(absl::Span<const PlacementTerm> terms, int rank) {
-  // Per tensor dim, -1 at the places not seen yet.
+  // Per tensor dim; -1 at positions that were not seen yet.
   std::vector<Cuts> mesh_dims(rank);
   std::vector<int> written(rank, 0);
   for (const PlacementTerm& term : terms) {
@@ -201,7 +200,7 @@ absl::StatusOr<std::vector<Cuts>> CutsFromPlaces(absl::Span<const PlacementTerm>
     const int64_t place = *terms[d].place;
     if (place < 0 || place >= static_cast<int64_t>(cuts.size()) || cuts[place] != -1) {
       return InvalidArgument(
-          "{}[{}]: the places in the cut order of tensor dim {} must be 0 to {}, each once",
+          "{}[{}]: the positions in the shard order of tensor dim {} must be 0 to {}, each once",
           terms[d].placement.ToString(), place, tensor_dim, cuts.size() - 1);
     }
     cuts[place] = static_cast<int>(d);
@@ -211,16 +210,16 @@ absl::StatusOr<std::vector<Cuts>> CutsFromPlaces(absl::Span<const PlacementTerm>
       mesh_dims[t].clear();
     } else if (written[t] != static_cast<int>(mesh_dims[t].size())) {
       return InvalidArgument(
-          "{} of the {} mesh dims that cut tensor dim {} carry a place in the cut order; all or "
-          "none must",
+          "{} of the {} mesh dims that cut tensor dim {} have a position in the shard order; all "
+          "or none must",
           written[t], mesh_dims[t].size(), t);
     }
   }
   return mesh_dims;
 }
 
-// Likewise of DTensor's strided shards. Its mesh dims cut in mesh order, but a strided one comes
-// before later mesh dims, behind as many of them as make its split factor.
+// The shard order from DTensor's strided shards. Mesh dims cut in mesh order, but a strided one
+// cuts after as many later mesh dims as multiply to its split factor.
 absl::StatusOr<std::vector<Cuts>> CutsFromFactors(absl::Span<const PlacementTerm> terms, int rank,
                                                   const DeviceMesh& mesh) {
   std::vector<Cuts> cuts(rank);
@@ -228,9 +227,9 @@ absl::StatusOr<std::vector<Cuts>> CutsFromFactors(absl::Span<const PlacementTerm
     const PlacementTerm& term = terms[d];
     if (!term.placement.IsShard()) continue;
     if (term.place || term.placement.IsRagged()) {
-      return InvalidArgument("{} on mesh dim {}: beside strided shards there is no {}",
+      return InvalidArgument("{} on mesh dim {}: {} cannot be combined with strided shards",
                              term.placement.ToString(), mesh.dim(d).name,
-                             term.place ? "place in the cut order" : "ragged cut");
+                             term.place ? "a position in the shard order" : "a ragged cut");
     }
     MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim, ResolveTensorDim(term.placement, rank));
     const int64_t factor = term.split_factor.value_or(1);
@@ -240,8 +239,8 @@ absl::StatusOr<std::vector<Cuts>> CutsFromFactors(absl::Span<const PlacementTerm
     while (pieces < factor && place < later.size()) pieces *= mesh.dim(later[place++]).size;
     if (pieces != factor) {
       return InvalidArgument(
-          "_S({}, {}) on mesh dim {}: {} is not the number of pieces that later mesh dims cut "
-          "tensor dim {} into before it",
+          "_S({}, {}) on mesh dim {}: split factor {} is not the number of pieces into which later "
+          "mesh dims cut tensor dim {}",
           tensor_dim, factor, mesh.dim(d).name, factor, tensor_dim);
     }
     later.insert(later.begin() + static_cast<ptrdiff_t>(place), d);
@@ -261,7 +260,7 @@ absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
   }
   const size_t rank = tensor.shape.size();
   if (!cuts.empty() && cuts.size() != rank) {
-    return InvalidArgument("{} cut orders for a rank-{} tensor", cuts.size(), rank);
+    return InvalidArgument("{} shard orders for a rank-{} tensor", cuts.size(), rank);
   }
   MESHIFT_RETURN_IF_ERROR(ResolveShards(mesh, tensor, &placements));
   MESHIFT_RETURN_IF_ERROR(CheckPartials(placements, tensor.dtype));
@@ -297,7 +296,7 @@ absl::StatusOr<Sharding> Sharding::Parse(TensorType tensor, const DeviceMesh& me
   const bool strided = std::any_of(terms.begin(), terms.end(), [](const PlacementTerm& term) {
     return term.split_factor.has_value();
   });
-  // Create names the rule where there are fewer mesh dims.
+  // If the numbers differ, Create reports the error.
   const bool fits = static_cast<int>(terms.size()) == mesh.NumDims();
   MESHIFT_ASSIGN_OR_RETURN(std::vector<Cuts> cuts, strided && fits
                                                        ? CutsFromFactors(terms, rank, mesh)
@@ -371,7 +370,8 @@ Box Sharding::BoxAt(absl::Span<const int64_t> coordinate) const {
 }
 
 int64_t Sharding::MaxLocalElements() const {
-  // A larger piece has no smaller pieces, and the cuts of two tensor dims do not depend on another.
+  // The largest box is the product of the largest pieces: the length of a piece is monotonic in its
+  // whole, and cuts of different tensor dims are independent.
   int64_t elements = 1;
   for (size_t t = 0; t < shape().size(); ++t) {
     int64_t largest = shape()[t];
@@ -398,7 +398,7 @@ void Sharding::AppendPlacementsTo(std::string* text) const {
     placement.AppendTo(text);
     if (!placement.IsShard()) continue;
     const Cuts& cuts = rep_->cuts[placement.tensor_dim()];
-    // A ragged cut is outermost in any order.
+    // A ragged cut is always outermost.
     const bool ragged = rep_->placements[cuts[0]].IsRagged();
     if (std::is_sorted(cuts.begin() + (ragged ? 1 : 0), cuts.end())) continue;
     const auto place = std::find(cuts.begin(), cuts.end(), static_cast<int>(d)) - cuts.begin();

@@ -1,4 +1,4 @@
-// Shardings of small worlds, all of them, against the plainest definition of what they mean.
+// Compares all shardings of small meshes with the plainest definition.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ Cuts CutsOfAll(int count) {
   return cuts;
 }
 
-// torch.chunk(indices, n)[i], and nothing where there are fewer chunks.
+// torch.chunk(indices, n)[i]; empty if there are fewer chunks.
 Indices Chunk(const Indices& indices, int64_t n, int64_t i) {
   const int64_t size = static_cast<int64_t>(indices.size());
   const int64_t chunk = (size + n - 1) / n;
@@ -125,8 +125,8 @@ TEST(ShardingExhaustive, RaggedBoxesPartitionTheTensor) {
   });
 }
 
-// Two to a byte: allowed just where each rank's piece of the innermost dim begins and ends with
-// one.
+// Two elements to a byte: allowed if and only if each rank's piece of the innermost dim has whole
+// bytes.
 TEST(ShardingExhaustive, WholeBytes) {
   int allowed = 0;
   int refused = 0;
@@ -151,7 +151,7 @@ TEST(ShardingExhaustive, WholeBytes) {
   EXPECT_GT(refused, 500);
 }
 
-// All placements out of a few of a tensor of rank 2, with all orders of their cuts.
+// All combinations of a few placements of a tensor of rank 2, with all shard orders.
 void ForEachSharding(int dims, const std::function<void(const Sharding&)>& visit) {
   const std::vector<Placement> kChoices = {
       Placement::Replicate(), Placement::Shard(0),
@@ -170,7 +170,7 @@ void ForEachSharding(int dims, const std::function<void(const Sharding&)>& visit
     ForEachOrder(rows, [&](const Cuts& row_order) {
       ForEachOrder(columns, [&](const Cuts& column_order) {
         const auto s = Sharding::Create(mesh, tensor, placements, {row_order, column_order});
-        if (s.ok()) visit(*s);  // Else a ragged cut that is not the outermost.
+        if (s.ok()) visit(*s);  // Otherwise a ragged cut is not outermost.
       });
     });
   });
@@ -183,7 +183,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// What prints parses, also in DTensor's ways to write it.
+// Printed text parses, also in DTensor's notations.
 TEST(ShardingExhaustive, ParsesWhatItPrints) {
   int count = 0;
   for (int dims = 1; dims <= 4; ++dims) {

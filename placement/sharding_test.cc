@@ -47,7 +47,7 @@ TEST(Sharding, ExampleOfTheHeader) {
   EXPECT_EQ(Sharding::Parse(s.ToString()).value(), s);
 }
 
-// What torch.chunk gives.
+// The sizes of torch.chunk.
 TEST(Sharding, CutsAreTorchChunks) {
   EXPECT_EQ(RowsPerRank(Make("f32[5]", "a=4", "S(0)")), (Rows{2, 2, 1, 0}));
   EXPECT_EQ(RowsPerRank(Make("f32[2]", "a=4", "S(0)")), (Rows{1, 1, 0, 0}));
@@ -106,7 +106,7 @@ TEST(Sharding, RaggedCutOfPlainSizesIsPlain) {
   EXPECT_EQ(Make("f32[3]", "a=4", "S(0){1,1,1,0}").PlacementsText(), "S(0)");
   EXPECT_EQ(Make("f32[0]", "a=2", "S(0){0,0}").PlacementsText(), "S(0)");
   EXPECT_EQ(Make("f32[8]", "a=3", "S(0){3,2,3}").PlacementsText(), "S(0){3,2,3}");
-  // It keeps its place, which a plain cut has to write.
+  // It keeps its position, which a plain cut must write.
   EXPECT_EQ(Make("f32[8]", "a=2,b=3", "S(0),S(0){3,3,2}").PlacementsText(), "S(0)[1],S(0)[0]");
   EXPECT_EQ(Make("f32[8]", "a=2,b=2,c=1", "S(0)[2],S(0)[1],S(0){8}[0]").PlacementsText(),
             "S(0)[2],S(0)[1],S(0)[0]");
@@ -131,14 +131,14 @@ TEST(Sharding, DefaultOrderMayBeWritten) {
   const Sharding s = Make("f32[8]", "a=2,b=2", "S(0)[0]S(0)[1]");
   EXPECT_EQ(s, Make("f32[8]", "a=2,b=2", "S0S0"));
   EXPECT_EQ(s.PlacementsText(), "S(0),S(0)");
-  // On mesh dims of size 1 an order is an order.
+  // The order of mesh dims of size 1 is kept.
   EXPECT_EQ(Make("f32[8]", "a=1,b=1", "S(0)[1],S(0)[0]").PlacementsText(), "S(0)[1],S(0)[0]");
   // Orders of one tensor dim leave another's alone.
   EXPECT_EQ(Make("f32[8,8]", "a=2,b=2,c=2,d=2", "S(0)[1],S(1),S(-2)[0],S(-1)").PlacementsText(),
             "S(0)[1],S(1),S(0)[0],S(1)");
 }
 
-// FSDP behind tensor parallelism: the later mesh dim cuts first.
+// FSDP after tensor parallelism: the later mesh dim cuts first.
 TEST(Sharding, StridedShardsAreAnOrder) {
   const auto text = [](const char* mesh, const char* placements) {
     return Make("torch.float32[64,64]", mesh, placements).PlacementsText();
@@ -154,15 +154,16 @@ TEST(Sharding, StridedShardsAreAnOrder) {
     return sharding.ok() ? "" : std::string(sharding.status().message());
   };
   EXPECT_EQ(message("a=2,b=4", "_S(0,2),S(0)"),
-            "_S(0, 2) on mesh dim a: 2 is not the number of pieces that later mesh dims cut tensor "
-            "dim 0 into before it");
+            "_S(0, 2) on mesh dim a: split factor 2 is not the number of pieces into which later "
+            "mesh dims cut tensor dim 0");
   EXPECT_NE(message("a=2,b=4", "_S(0,0),S(0)"), "");
   EXPECT_NE(message("a=2,b=4", "_S(0,-4),S(0)"), "");
   EXPECT_EQ(message("a=2,b=4", "_S(0,4)"), "1 placements for the 2 dims of mesh a=2,b=4");
-  EXPECT_EQ(message("a=2,b=4", "_S(0,4),S(0)[0]"),
-            "S(0) on mesh dim b: beside strided shards there is no place in the cut order");
+  EXPECT_EQ(
+      message("a=2,b=4", "_S(0,4),S(0)[0]"),
+      "S(0) on mesh dim b: a position in the shard order cannot be combined with strided shards");
   EXPECT_EQ(message("a=2,b=4", "_S(0,4),S(0){16,16,16,16}"),
-            "S(0){16,16,16,16} on mesh dim b: beside strided shards there is no ragged cut");
+            "S(0){16,16,16,16} on mesh dim b: a ragged cut cannot be combined with strided shards");
 }
 
 TEST(Sharding, WithPlacements) {
@@ -203,14 +204,14 @@ TEST(Sharding, Errors) {
       {"f32[8]", "a=2", "Q", "placements \"Q\": expected R, S(dim), P or P(op) at \"Q\""},
       // Orders.
       {"f32[8]", "a=2,b=2", "S(0)[1],S(0)",
-       "1 of the 2 mesh dims that cut tensor dim 0 carry a place in the cut order; all or none "
+       "1 of the 2 mesh dims that cut tensor dim 0 have a position in the shard order; all or none "
        "must"},
       {"f32[8]", "a=2,b=1", "S(0)[0],S(0)", "1 of the 2 mesh dims that cut tensor dim 0"},
       {"f32[8]", "a=2,b=2", "S(0)[1],S(0)[1]",
-       "S(0)[1]: the places in the cut order of tensor dim 0 must be 0 to 1, each once"},
+       "S(0)[1]: the positions in the shard order of tensor dim 0 must be 0 to 1, each once"},
       {"f32[8]", "a=2,b=2", "S(0)[0],S(-1)[2]",
-       "S(-1)[2]: the places in the cut order of tensor dim 0 must be 0 to 1, each once"},
-      {"f32[8]", "a=2", "S(0)[-1]", "S(0)[-1]: the places in the cut order"},
+       "S(-1)[2]: the positions in the shard order of tensor dim 0 must be 0 to 1, each once"},
+      {"f32[8]", "a=2", "S(0)[-1]", "S(0)[-1]: the positions in the shard order"},
       {"f32[8]", "a=2", "S(0)[1]", "must be 0 to 0, each once"},
       // Ragged cuts.
       {"f32[8]", "a=3", "S(0){3,5}", "S(0){3,5} has 2 sizes for the 3 coordinates of mesh dim a"},
@@ -255,10 +256,11 @@ TEST(Sharding, ErrorsOfCreate) {
   };
   EXPECT_EQ(error({}), "");
   EXPECT_EQ(error({{1, 0}, {}}), "");
-  EXPECT_EQ(error({{1, 0}}), "1 cut orders for a rank-2 tensor");
-  EXPECT_EQ(error({{1}, {0}}), "[1] is no order of the mesh dims [0,1] that cut tensor dim 0");
-  EXPECT_EQ(error({{1, 1}, {}}), "[1,1] is no order of the mesh dims [0,1] that cut tensor dim 0");
-  EXPECT_EQ(error({{0, 1}, {7}}), "[7] is no order of the mesh dims [] that cut tensor dim 1");
+  EXPECT_EQ(error({{1, 0}}), "1 shard orders for a rank-2 tensor");
+  EXPECT_EQ(error({{1}, {0}}), "[1] is not an order of the mesh dims [0,1] that cut tensor dim 0");
+  EXPECT_EQ(error({{1, 1}, {}}),
+            "[1,1] is not an order of the mesh dims [0,1] that cut tensor dim 0");
+  EXPECT_EQ(error({{0, 1}, {7}}), "[7] is not an order of the mesh dims [] that cut tensor dim 1");
   EXPECT_EQ(Message(Sharding::Create(mesh, {DType::kF32, {-1}}, both).status()),
             "f32[-1]: size -1 is negative");
 }

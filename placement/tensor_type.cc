@@ -30,7 +30,7 @@ absl::StatusOr<TensorType> TensorType::Create(DType dtype, Shape shape) {
       return InvalidArgument("{} has more than 2^63 - 1 elements", type.ToString());
     }
   }
-  // An element of less than a byte cannot make more bytes than there are elements.
+  // Elements of less than a byte cannot overflow: fewer bytes than elements.
   int64_t bytes = 0;
   if (!CheckedMul(elements, std::max(BitWidth(dtype) / 8, 1), &bytes)) {
     return InvalidArgument("{} has more than 2^63 - 1 bytes", type.ToString());
@@ -55,7 +55,7 @@ absl::StatusOr<TensorType> TensorType::Parse(std::string_view text) {
 }
 
 std::string TensorType::ToString() const {
-  // Every plan says its tensor: no more than one allocation.
+  // At most one allocation: every plan prints its tensor.
   std::array<char, 20> digits;
   std::string text;
   text.reserve(8 + shape.size() * 8);

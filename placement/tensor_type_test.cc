@@ -27,8 +27,8 @@ TEST(TensorType, Errors) {
     const char* text;
     const char* message;
   } kCases[] = {
-      {"", "\"\" is no dtype"},
-      {"f12[2]", "\"f12\" is no dtype"},
+      {"", "unknown dtype ''"},
+      {"f12[2]", "unknown dtype 'f12'"},
       {"f32", "expected \"[\" at \"\""},
       {"f32[4", "expected \"]\" at \"\""},
       {"f32[4,]", "expected an integer at \"]\""},

@@ -70,7 +70,7 @@ TEST(MaxWork, RefusesBelowWhatAPlanTakesAndChangesNoPlan) {
       EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << less;
       EXPECT_EQ(Message(refused),
                 "planning takes more work than max_work = " + std::to_string(less) +
-                    " allows; a larger max_work (--max-work) lets it go on");
+                    " allows; raise max_work (--max-work)");
       // After the limit planning ends soon, and always at the same place.
       WorkBudget again(less);
       EXPECT_FALSE(MakePlan(c.From(), c.To(), c.options, again).ok());

@@ -31,9 +31,9 @@ void* OrThrow(void* memory) {
 
 }  // namespace
 
-// Every form, since what one allocates another may free: std::stable_sort, for one, allocates
-// without exceptions. The forms for arrays are defined in terms of these by the standard, but a
-// sanitizer's own would stand in their place.
+// All forms are replaced, since memory from one form may be freed by another: std::stable_sort
+// allocates with the nothrow form, for example. By the standard the array forms call these, but a
+// sanitizer would put its own in their place.
 using Align = std::align_val_t;
 using NoThrow = std::nothrow_t;
 

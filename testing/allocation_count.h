@@ -1,4 +1,4 @@
-// Counts what a thread allocates on the heap. For tests: linking it replaces operator new.
+// Counts the heap allocations of a thread. For tests only: linking it replaces operator new.
 //
 //   const int64_t before = NumAllocations();
 //   ...
@@ -10,9 +10,9 @@
 
 namespace meshift {
 
-// By operator new, on the calling thread, since it began.
+// The number of allocations by operator new on the calling thread since the thread began.
 int64_t NumAllocations();
-// Their bytes, as they were asked for: also of what is free again.
+// The sum of their requested bytes. Freed memory stays counted.
 int64_t AllocatedBytes();
 
 }  // namespace meshift

@@ -10,8 +10,8 @@
 namespace meshift {
 namespace {
 
-// What is allocated with `alignment` is aligned to it, and counted once; under ASan this also shows
-// that each form of delete fits its form of new.
+// Memory allocated with `alignment` is aligned and counted once. Under ASan this also checks that
+// each form of delete fits its form of new.
 template <typename New, typename Delete>
 void ExpectCounted(size_t alignment, const New& allocate, const Delete& free) {
   const int64_t before = NumAllocations();

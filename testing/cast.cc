@@ -76,13 +76,13 @@ class Cast {
           return Any(w);
       }
     } else {
-      // Bits of a magnitude, of which the next one is no NaN.
+      // Bits of a magnitude whose successor is finite.
       constexpr Bits kEnds[] = {0, 1, T::kMaxBits - 1, T::kMaxBits, Bits{1} << T::kMantissaBits};
       const auto drawn = static_cast<Bits>(AnyValue<T>(w) & ~T::kSign);
       const Bits bits = kind == 0 ? kEnds[ScaleTo(w, std::size(kEnds))] : drawn;
       double value = T::Decode(bits);
       if (kind < 4) {
-        // Half a unit up: exact in f64 for all but f64.
+        // Half a unit up: exact in f64 for all dtypes except f64.
         const double step = bits == T::kMaxBits ? value - T::Decode(bits - 1)
                                                 : T::Decode(static_cast<Bits>(bits + 1)) - value;
         value += step / 2;
@@ -107,7 +107,7 @@ class Cast {
       if (kind < 3) return AnyValue<T>(w);
       const Bits bits = FromNumber<T>(landmark);
       const auto magnitude = static_cast<Bits>(bits & ~T::kSign);
-      // One of the neighbours; overflows stay out of what is not special.
+      // A neighbour of the landmark. Without `special`, overflows become the largest finite value.
       if (magnitude > T::kMaxBits) return static_cast<Bits>((bits & T::kSign) | T::kMaxBits);
       if (kind == 3 && magnitude < T::kMaxBits) return static_cast<Bits>(bits + 1);
       if (kind == 4 && magnitude > 0) return static_cast<Bits>(bits - 1);
@@ -116,7 +116,7 @@ class Cast {
       if (kind < 3) return AnyValue<T>(w);
       Number number = landmark;
       if (!number.is_integer && (w & 1) != 0) {
-        // Most floats are no numbers of this range: one of it with the same significand.
+        // Most floats lie outside this range: take a number inside it with the same significand.
         int exponent;
         const double fraction = std::frexp(number.re, &exponent);
         const auto digits = static_cast<uint64_t>(std::bit_width(T::kMax));
@@ -145,11 +145,11 @@ class Cast {
       return true;
     };
     if constexpr (T::kFamily == Family::kInteger) {
-      // The bits that a narrower integer does not keep; else whatever does.
+      // Changes the bits that a narrower integer drops; otherwise any bits.
       const int kept = back.is_integer && back.bytes < kBytes ? 8 * back.bytes : 0;
       write_if_right(static_cast<Bits>(right ^ AnyValue<T>(w) << kept));
     } else if constexpr (T::kFamily == Family::kFloat) {
-      // From the largest disturbance that may do to small ones.
+      // Tries the largest possible disturbance first.
       for (int shift = T::kMantissaBits - 1; shift > std::max(0, T::kMantissaBits - 12); --shift) {
         const auto delta = static_cast<Bits>((AnyValue<T>(w) | 1) & ((Bits{1} << shift) - 1));
         if (write_if_right(static_cast<Bits>((w & 1) != 0 ? right + delta : right - delta))) return;
@@ -194,7 +194,7 @@ class Cast {
   }
 };
 
-// In the order of the enum; f4e2m1's place is not used.
+// In the order of the enum; the entry of f4e2m1 is not used.
 const std::vector<NumberOps>& AllNumberOps() {
   static const auto& all = *new std::vector<NumberOps>{
       Cast<Bool>::Ops(DType::kBool),     Cast<I8>::Ops(DType::kI8),
@@ -226,7 +226,7 @@ absl::Status CheckCastOf(DType from, DType to) {
   const bool packed = from == DType::kF4E2M1 || to == DType::kF4E2M1;
   const bool drops = IsComplex(from) && !IsComplex(to);
   if (from == to || (!packed && !drops)) return absl::OkStatus();
-  return InvalidArgument("There is no cast from {} to {}", Name(from), Name(to));
+  return InvalidArgument("Cannot cast {} to {}", Name(from), Name(to));
 }
 
 bool IsExact(DType from, DType to) {
@@ -280,7 +280,7 @@ bool IsExact(DType from, DType to) {
       add(BF16());
       break;
     case DType::kF32:
-    case DType::kC64:  // both parts are
+    case DType::kC64:  // both parts are f32
       add(F32());
       break;
     case DType::kF8E4M3:

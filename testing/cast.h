@@ -1,13 +1,14 @@
-// The kit's own casts: a value of any dtype as a Number, and a Number as a value of any dtype,
-// rounded once. Written for itself, without a look at placement/cast.cc and comm/kernels.
+// The test kit's own casts: loads a value of any dtype as a Number, and stores a Number as a value
+// of any dtype, rounded once. Shares no code with placement/cast.cc and comm/kernels, so that both
+// cannot have the same bug.
 //
 //   const NumberOps& bf16 = NumberOpsOf(DType::kBF16);
 //   bf16.store(f32.load(in, i), out, i);              // one cast
 //   IsExact(DType::kF16, DType::kF32);                // true
 //
-// To a float: round to nearest even, beyond the largest value infinity (e4m3: NaN). A float to an
-// integer: toward zero, saturated, NaN gives 0. An integer to an integer: modulo 2^bits. To bool:
-// whether it is not zero. A real number to a complex one: imaginary part +0. NaN: canonical.
+// To a float: round to nearest even; values beyond the largest become infinity (e4m3: NaN). Float
+// to integer: toward zero, saturated, NaN gives 0. Integer to integer: modulo 2^bits. To bool:
+// whether it is not zero. Real to complex: imaginary part +0. NaN: canonical.
 #ifndef MESHIFT_TESTING_CAST_H_
 #define MESHIFT_TESTING_CAST_H_
 
@@ -23,18 +24,18 @@
 
 namespace meshift::testkit {
 
-// What any dtype but f4e2m1 can hold, exactly. NaN's bits are not kept.
+// Holds any value of any dtype except f4e2m1 exactly. Drops NaN's bits.
 struct Number {
   bool is_integer = true;  // or bool; else a float or complex number
   Int128 integer = 0;
   double re = 0, im = 0;
 };
 
-// The same number; NaN is NaN, and the signs of zeros do not count.
+// Equal values. NaN equals NaN, and the signs of zeros do not matter.
 bool SameNumber(const Number& a, const Number& b);
 
-// The double next to `value` from which rounding to at most 51 bits gives what rounding `value`
-// itself would: what does not fit is kept as a lowest bit that is set ("round to odd").
+// Rounds `value` to a double such that rounding that to at most 51 bits gives the same as rounding
+// `value` directly: bits that do not fit set the lowest bit ("round to odd").
 inline double OddDouble(Int128 value) {
   const bool negative = value < 0;
   Uint128 magnitude = negative ? -static_cast<Uint128>(value) : static_cast<Uint128>(value);
@@ -78,7 +79,7 @@ typename T::Bits FromNumber(const Number& number) {
     if (std::isnan(number.re)) return 0;
     const auto least = static_cast<Int128>(T::Decode(T::kMin));
     const auto most = static_cast<Int128>(T::Decode(T::kMax));
-    // Below 2^64 the double, truncated, is an Int128.
+    // Below 2^64 in magnitude, the truncated double fits an Int128.
     if (number.re >= 0x1p64) return T::kMax;
     if (number.re <= -0x1p64) return T::kMin;
     const auto value = static_cast<Int128>(number.re);
@@ -86,29 +87,30 @@ typename T::Bits FromNumber(const Number& number) {
   }
 }
 
-// One dtype, behind functions. `index` counts its elements.
+// The operations of one dtype, as function pointers. `index` counts its elements.
 struct NumberOps {
   DType dtype;
   int bytes;
   bool is_signed;
   bool is_integer;  // or bool
-  int digits;       // bits that count, without the sign
+  int digits;       // precision in bits, without the sign
   double largest;   // finite magnitude
   Number (*load)(const std::byte* from, int64_t index);
   void (*store)(const Number& number, std::byte* to, int64_t index);
-  Number (*round)(const Number& number);  // the value that store() gives
-  // The largest k for which all multiples of `divisor` up to k times it are values.
+  Number (*round)(const Number& number);  // the value that store() writes
+  // The largest k such that 0, divisor, ..., k * divisor are all values of the dtype.
   uint64_t (*multiples)(int64_t divisor);
-  // A finite value, by a hash.
+  // A finite value, chosen by a hash.
   Number (*any)(uint64_t w);
-  // A number at which a cast to this dtype has to decide: a value, halfway between two, the ends
-  // of the range, the least magnitudes.
+  // A number at which a cast to this dtype has an edge case: a value, the middle of two values, an
+  // end of the range, a least magnitude.
   Number (*landmark)(uint64_t w);
-  // Writes a value near `landmark`, or any other; `special`: also NaN with payloads and infinities.
+  // Writes a value near `landmark`, or any other value; with `special` also NaN with payloads and
+  // infinities.
   void (*store_probe)(const Number& landmark, bool special, uint64_t w, std::byte* to,
                       int64_t index);
-  // Writes a value other than `number` that `back` rounds to it, where `w` finds one; else
-  // `number`.
+  // Writes a value other than `number` that `back` rounds to `number`, if `w` leads to one; else
+  // writes `number`.
   void (*store_disturbed)(const Number& number, const NumberOps& back, uint64_t w, std::byte* to,
                           int64_t index);
 };
@@ -116,15 +118,15 @@ struct NumberOps {
 // REQUIRES: not f4e2m1.
 const NumberOps& NumberOpsOf(DType dtype);
 
-// INVALID_ARGUMENT where there is no such cast: of f4e2m1, and of a complex number to a real one.
+// INVALID_ARGUMENT for casts that do not exist: those of f4e2m1, and complex to real.
 absl::Status CheckCastOf(DType from, DType to);
 
-// Whether every value of `from` is one of `to`, tried with the ends of its range, its least
-// magnitude and its longest mantissa. REQUIRES: CheckCastOf is OK.
+// Whether every value of `from` is a value of `to`. Tries the ends of the range of `from`, its
+// least magnitude and its longest mantissa. REQUIRES: CheckCastOf is OK.
 bool IsExact(DType from, DType to);
 
-// The dtype of reductions where nothing else is said: `from` where its cast to `to` is exact, else
-// f32 for floats of 16 and 8 bits and `from` for others.
+// The default reduce dtype: `from` if its cast to `to` is exact, else f32 for floats of 16 and 8
+// bits, and `from` for others.
 DType ReduceDTypeOf(DType from, DType to);
 
 }  // namespace meshift::testkit

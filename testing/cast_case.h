@@ -1,5 +1,5 @@
-// The definition where dtypes change: contributions are cast to the reduce dtype, put together
-// there, and cast to the target's dtype. Private to //testing.
+// The oracle's values if dtypes change: contributions are cast to the reduce dtype, reduced there,
+// and cast to the target's dtype. Private to //testing.
 //
 //   const CastCase c(DType::kBF16, DType::kF32, DType::kF8E4M3, /*reduces=*/true);
 //   c.Fill(recipe, special, shape, region, place, out);       // bf16
@@ -19,12 +19,13 @@
 
 namespace meshift::testkit {
 
-// An immutable value. Recipes are of the reduce dtype.
+// An immutable value. Recipes are for the reduce dtype.
 class CastCase {
  public:
-  // Where nothing is partial on either side the source holds what casts have to decide on
-  // (`probes`): ties, overflows, the least magnitudes. Else it holds what the recipe says, and
-  // where the reduce dtype leaves room for it, values beside that, so that a missing cast shows.
+  // If nothing is partial on either side (`probes`), the source holds edge cases of casts: ties,
+  // overflows, the least magnitudes. Else it holds the recipe's values; if the source's dtype is
+  // finer than the reduce dtype, it holds other values that round to those, so that a missing cast
+  // is detected.
   CastCase(DType source, DType reduce, DType target, bool probes);
 
   // As TypedOps::fill and TypedOps::total, in the source's and the target's dtype. `special`: with
@@ -34,7 +35,7 @@ class CastCase {
   void Total(const Recipe& recipe, bool special, absl::Span<const int64_t> shape,
              const Region& region, absl::Span<const uint64_t> places, int64_t divisor,
              std::byte* out) const;
-  // `operations`: how many roundings there may be in a row. The recipe is to outlive it.
+  // `operations`: the largest number of consecutive roundings. The recipe must outlive the result.
   std::unique_ptr<Wants> WantsOf(const Recipe& recipe, bool special, int64_t operations) const;
 
   const TypedOps& reduce_ops() const { return *reduce_ops_; }
@@ -42,7 +43,7 @@ class CastCase {
  private:
   class CastWants;
 
-  // The source's value of an element that is only cast.
+  // Stores the source's value of an element that is only cast.
   void StoreProbe(const Recipe& recipe, bool special, int64_t element, std::byte* to,
                   int64_t index) const;
 

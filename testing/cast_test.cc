@@ -66,7 +66,7 @@ TEST(CastTest, ToFloatsRoundsOnce) {
   EXPECT_EQ(BitsOf(DType::kF8E5M2, Real(-1e6)), 0xfcu);
   EXPECT_EQ(BitsOf(DType::kF16, Real(kNan)), 0x7e00u);
   EXPECT_EQ(BitsOf(DType::kF32, Real(-0.0)), 0x80000000u);
-  // Just above halfway: by way of f32 or f64 it would be a tie, and end below.
+  // Just above the middle: a detour through f32 or f64 would make it a tie, which rounds down.
   EXPECT_EQ(BitsOf(DType::kBF16, Whole((Int128{0x101} << 54) + 1)), 0x5e81u);
   EXPECT_EQ(BitsOf(DType::kBF16, Whole(Int128{0x101} << 54)), 0x5e80u);
   EXPECT_EQ(BitsOf(DType::kF32, Whole((Int128{0x1000001} << 38) + 1)), 0x5e800001u);
@@ -86,12 +86,12 @@ TEST(CastTest, ToComplexHasNoImaginaryPart) {
 
 TEST(CastTest, OddDoublesKeepWhatIsCutOff) {
   EXPECT_EQ(OddDouble(-5), -5);
-  EXPECT_EQ(OddDouble((Int128{1} << 53) + 1), 0x1p53 + 2);  // 53 bits, the last one set
+  EXPECT_EQ(OddDouble((Int128{1} << 53) + 1), 0x1p53 + 2);  // 53 bits, with the last one set
   EXPECT_EQ(OddDouble((Int128{1} << 60) + 1), 0x1p60 + 0x1p8);
   EXPECT_EQ(OddDouble(Int128{3} << 60), 0x3p60);
 }
 
-// The library's table of ranges, tried with values.
+// Compares with the library's table of exact casts, by values.
 TEST(CastTest, ExactCastsAreThoseOfTheLibrary) {
   int exact = 0;
   for (int f = 0; f < kNumDTypes; ++f) {
@@ -110,7 +110,8 @@ TEST(CastTest, ExactCastsAreThoseOfTheLibrary) {
   EXPECT_GT(exact, 60);
 }
 
-// Sources of pure casts: values that round, ties, overflows, the least magnitudes; NaN on request.
+// Sources of casts without reductions: values that round, ties, overflows, the least magnitudes;
+// NaN on request.
 TEST(CastTest, ProbesMeetWhatCastsDecide) {
   const NumberOps& f32 = NumberOpsOf(DType::kF32);
   for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2, DType::kF16, DType::kBF16}) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kEighths = 8;
 
-// `count` of `all`, evenly spread; all where there are no more.
+// `count` of `all`, evenly spread; all of them if they are not more.
 std::vector<ConformanceCase> Sample(std::vector<ConformanceCase> all, int64_t count) {
   const auto size = static_cast<int64_t>(all.size());
   if (size <= count) return all;
@@ -31,7 +31,7 @@ bool Fits(const Sharding& sharding, int64_t num_ranks) {
   return sharding.mesh().NumRanks() <= num_ranks;
 }
 
-// Whose contributions a cast would round one by one, which is refused.
+// A cast would round each contribution that stays partial, which planning refuses.
 bool StaysPartial(const Sharding& from, const Sharding& to) {
   for (int d = 0; d < from.mesh().NumDims(); ++d) {
     if (from.placement(d).IsPartial() && to.placement(d).IsPartial()) return true;
@@ -57,7 +57,7 @@ std::vector<ConformanceCase> SmallWorldCasts(int64_t num_ranks, int64_t count) {
   return Sample(std::move(all), count);
 }
 
-// Sizes of up to 4 dims whose product is `ranks`.
+// Sizes of 1 to 4 dims whose product is `ranks`.
 std::vector<int64_t> RandomFactors(int64_t ranks, Random& random) {
   std::vector<int64_t> sizes(1 + random.Below(4), 1);
   int64_t left = ranks;
@@ -69,7 +69,7 @@ std::vector<int64_t> RandomFactors(int64_t ranks, Random& random) {
   return sizes;
 }
 
-// A mesh of `size` of the ranks, half the time in any order.
+// A mesh of `size` of the ranks, half the time in random order.
 DeviceMesh RandomMesh(int64_t size, int64_t num_ranks, Random& random) {
   std::vector<DeviceMesh::Dim> dims;
   for (const int64_t factor : RandomFactors(size, random)) {
@@ -124,7 +124,7 @@ std::vector<ConformanceCase> ConformanceCases(int64_t num_ranks, int64_t count) 
 
 std::vector<ConformanceCase> CrossConformanceCases(int64_t num_ranks, int64_t count) {
   constexpr int64_t kSampleRanks = 12;
-  // About one case in 25 is on 4 ranks or fewer.
+  // About one case in 25 uses at most 4 ranks.
   constexpr int64_t kFew = 64;
   const auto fits = [&](const DeviceMesh& mesh) {
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {

@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::array<Values, 3> kValues = {Values::kExact, Values::kRounding, Values::kSpecial};
 constexpr std::byte kPoison{0xa5};
-// How many cases are judged together: ranks meet once for them.
+// The number of cases that are checked together: ranks exchange results once per batch.
 constexpr size_t kBatch = 25;
 
 using Bytes = std::vector<std::byte>;
@@ -39,8 +39,7 @@ Fill FillOf(int pass, int64_t number) {
   return {.values = kValues[pass], .seed = static_cast<uint64_t>(number * 8 + pass)};
 }
 
-// What a rank has to tell of its cases: bytes, and tensors by their known sizes, one behind the
-// other.
+// Serializes a rank's results: byte counts, and tensors of known sizes, back to back.
 class Writer {
  public:
   void Put(int64_t value) { text_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
@@ -89,7 +88,7 @@ class CaseRun {
                              UnionMesh(plan_.from().mesh(), plan_.to().mesh()));
     MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute, Redistributor::Create(mesh, &engine));
     if (!mesh.PositionOf(engine.rank())) return absl::OkStatus();
-    // In the mesh of the source, of the target.
+    // This rank's positions in the meshes of source and target.
     const std::optional<int64_t> from = plan_.from().mesh().PositionOf(engine.rank());
     const std::optional<int64_t> to = plan_.to().mesh().PositionOf(engine.rank());
     Bytes source(from ? oracle_.SourceBytes(*from) : 0);
@@ -126,7 +125,7 @@ class CaseRun {
     return absl::OkStatus();
   }
 
-  // Reads what Run has written on each rank.
+  // Reads the results that Run has written on each rank, and checks them.
   absl::Status Judge(int64_t number, std::vector<Reader>* ranks, ConformanceReport* report) const {
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
                              UnionMesh(plan_.from().mesh(), plan_.to().mesh()));
@@ -181,7 +180,7 @@ class CaseRun {
   Oracle oracle_;
 };
 
-// As text of one rank: "" and what Run wrote, or the error.
+// The first byte of a rank's text: its results follow, or its error.
 constexpr char kGood = 'g';
 constexpr char kBad = 'b';
 
@@ -193,7 +192,7 @@ absl::Status FirstError(const std::vector<std::string>& all) {
   return absl::OkStatus();
 }
 
-// Passes `mine` around; the first rank's error, where one has any.
+// Exchanges `mine`; returns the first rank's error, if any.
 absl::StatusOr<std::vector<std::string>> Meet(const absl::Status& status, const std::string& mine,
                                               Bootstrap& bootstrap) {
   MESHIFT_ASSIGN_OR_RETURN(
@@ -230,7 +229,7 @@ absl::StatusOr<ConformanceReport> RunConformance(absl::Span<const ConformanceCas
     }
     if (!status.ok()) return status;  // a bug: the others learn it by their time-outs
   }
-  // Rank 0 has judged.
+  // Only rank 0 has checked results; it tells the others.
   Writer verdict;
   for (const int64_t count : {report.cases, report.whole, report.runs, report.wrong,
                               report.replicas_differ, report.miscounted}) {

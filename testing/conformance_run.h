@@ -1,5 +1,5 @@
-// Runs the conformance cases on an engine whose ranks need not be in one process, and judges what
-// every rank holds by the definition (Oracle, meshift/testing.h).
+// Runs the conformance cases on an engine, whose ranks may be in several processes, and checks each
+// rank's result with the oracle (meshift/testing.h).
 //
 //   // on every rank, with its own engine:
 //   MESHIFT_ASSIGN_OR_RETURN(ConformanceReport report,
@@ -23,18 +23,18 @@ namespace meshift::testkit {
 
 struct ConformanceReport {
   int64_t cases = 0;
-  int64_t whole = 0;            // of these, on meshes of all ranks
+  int64_t whole = 0;            // cases on meshes of all ranks
   int64_t runs = 0;             // redistributions
   int64_t wrong = 0;            // cases with a wrong element
   int64_t replicas_differ = 0;  // cases with replicas that differ
   int64_t miscounted = 0;       // cases in which a rank sent other bytes than planned
-  std::string first;            // what is wrong with the first of these; empty: nothing
+  std::string first;            // describes the first failed case; empty: none failed
   bool ok() const { return first.empty(); }
 };
 
-// Runs each case with exact, rounding and special values, planned with `planning` (but for the
-// reduce dtype, which is the case's). Collective over all ranks of the engine, which are the
-// bootstrap's. An error of one rank is returned by all.
+// Runs each case with exact, rounding and special values, planned with `planning` and the case's
+// reduce dtype. Collective over all ranks of the engine, which must be those of the bootstrap. An
+// error of one rank is returned by all.
 absl::StatusOr<ConformanceReport> RunConformance(absl::Span<const ConformanceCase> cases,
                                                  Engine& engine, Bootstrap& bootstrap,
                                                  const PlannerOptions& planning = {});

@@ -61,7 +61,7 @@ TEST(CrossConformanceCasesTest, FromOneMeshToAnother) {
   }
 }
 
-// Ranks as threads of the local engine. `order`: how it sums.
+// Ranks are threads on the local engine. `order`: the order of its sums.
 std::vector<absl::StatusOr<ConformanceReport>> RunLocally(int64_t n,
                                                           const std::vector<ConformanceCase>& cases,
                                                           ReductionOrder order) {
@@ -102,7 +102,7 @@ TEST(ConformanceRunTest, TheLocalEngineIsRightFromOneMeshToAnother) {
   }
 }
 
-// It sums by more than rounding off, in each group in another way.
+// Its sums are off by more than rounding, differently in each group.
 TEST(ConformanceRunTest, AnEngineThatSumsWronglyIsFound) {
   for (const auto& report : RunLocally(4, ConformanceCases(4, 100), ReductionOrder::kAdversarial)) {
     ASSERT_TRUE(report.ok()) << report.status();

@@ -1,15 +1,16 @@
-// What each partial coordinate contributes to each element, as a pure function of a seed: nothing
-// is stored, so that a rank of any mesh can be filled and judged alone.
+// The contribution of each partial coordinate to each element, as a pure function of a seed.
+// Nothing is stored, so a rank of any mesh can be filled and checked alone.
 //
 //   const Recipe recipe = MakeRecipe<BF16>({.op = ReduceOp::kSum, .partials = 40, .seed = 7});
 //   WithMode<BF16>(recipe.mode, [&](auto mode) {
-//     Contribution<BF16, mode()>(recipe, ElementHash(recipe, 3), Place(recipe, 5));  // 5's part of
-//     3
+//     // The contribution of partial coordinate 5 to element 3.
+//     Contribution<BF16, mode()>(recipe, ElementHash(recipe, 3), Place(recipe, 5));
 //   });
 //
-// In sparse modes at most `active` coordinates per element contribute anything but `rest`; which,
-// depends on the element. They are numbered by slot, and slot s of an element contributes the same
-// whichever coordinate has it, so that the total needs no search for who has what.
+// In sparse modes at most `active` coordinates contribute something other than the identity to an
+// element; which ones, depends on the element. They are numbered by slot, and slot s of an element
+// contributes the same value whichever coordinate has it. So the total needs no search for the
+// coordinates.
 #ifndef MESHIFT_TESTING_CONTRIBUTION_H_
 #define MESHIFT_TESTING_CONTRIBUTION_H_
 
@@ -31,7 +32,7 @@ namespace meshift::testkit {
 
 enum class Mode : uint8_t {
   kPlain,         // any finite value of the type
-  kModerate,      // full mantissas in (-2, 2), as kMantissa, for what is not summed
+  kModerate,      // full mantissas in (-2, 2), as kMantissa, for values that are not summed
   kOdd,           // any odd integer
   kSpecial,       // floats with zeros of both signs, infinities and NaN
   kMultiple,      // sparse: small multiples of the divisor
@@ -47,24 +48,25 @@ constexpr bool IsSparse(Mode mode) {
   return mode == Mode::kMultiple || mode == Mode::kPair || mode == Mode::kFactor ||
          mode == Mode::kClearBits || mode == Mode::kSetBits || mode == Mode::kRoughFactors;
 }
-// Whether the definition's value has no error, so that results are compared bit for bit.
+// Whether the total has no rounding error, so that results are compared bit for bit.
 constexpr bool IsExactMode(Mode mode) {
   return mode != Mode::kMantissa && mode != Mode::kRoughFactors;
 }
 
 struct RecipeInput {
-  std::optional<ReduceOp> op;     // avg where any mesh dim is P(avg); nullopt: nothing is partial
+  std::optional<ReduceOp> op;     // avg if any mesh dim is P(avg); nullopt: nothing is partial
   int64_t partials = 1;           // number of partial coordinates
   int64_t divisor = 1;            // product of the sizes of the P(avg) mesh dims
   bool divided_in_parts = false;  // the target keeps some of the source's partial mesh dims
   Values values = Values::kExact;
   uint64_t seed = 0;
-  // Where contributions are held in another dtype and cast to that of the recipe: that dtype.
+  // The dtype in which contributions are held before a cast to the recipe's dtype; null: the same.
   const NumberOps* held = nullptr;
-  bool held_is_exact = false;  // that cast
-  // Results are cast, and parts of them put together after that: no integer may wrap.
+  bool held_is_exact = false;  // whether that cast is exact
+  // Results are cast, and their parts combined after that: integers must not wrap.
   bool no_wrap = false;
-  // Of what is cast: the largest magnitude of what is rough, and of totals of small integers.
+  // If results are cast: the largest magnitude of values with full mantissas, and of totals of
+  // small integers.
   double largest = std::numeric_limits<double>::infinity();
   uint64_t most = uint64_t{1} << 60;
 };
@@ -95,17 +97,17 @@ inline uint64_t ScaleTo(uint64_t hash, uint64_t n) {  // 0 .. n-1
   return static_cast<uint64_t>(static_cast<Uint128>(hash) * n >> 64);
 }
 
-// 16 bytes that are only moved.
+// Elements of 16 bytes, which are moved but never computed with.
 template <typename T>
 inline constexpr bool kIsRaw = T::kFamily == Family::kInteger && sizeof(typename T::Bits) == 16;
 
-// Scatters the partial coordinates: active slots of an element are not neighbours.
+// Permutes the partial coordinates, so that an element's active slots are not neighbours.
 inline uint64_t Place(const Recipe& recipe, uint64_t partial) {
   return static_cast<uint64_t>((static_cast<Uint128>(partial) * recipe.step + recipe.base) %
                                recipe.partials);
 }
 
-// A finite value of any kind, not zero where T is a float. Of f64 the last 12 bits are 0 and the
+// A finite value of any kind, not zero if T is a float. For f64 the last 12 bits are 0 and the
 // exponent is moderate, so that small multiples are exact.
 template <typename T>
 typename T::Bits AnyValue(uint64_t w) {
@@ -128,7 +130,7 @@ typename T::Bits AnyValue(uint64_t w) {
   }
 }
 
-// As AnyValue; a value that the held dtype has where all of its values are T's.
+// As AnyValue; a value of the held dtype if all of its values are values of T.
 template <typename T>
 typename T::Bits AnyHeld(const Recipe& recipe, uint64_t w) {
   if constexpr (kIsRaw<T>) {
@@ -138,7 +140,7 @@ typename T::Bits AnyHeld(const Recipe& recipe, uint64_t w) {
   }
 }
 
-// What is left of a contribution that is held in another dtype.
+// The contribution after it was held in another dtype.
 template <typename T>
 typename T::Bits Held(const Recipe& recipe, typename T::Bits bits) {
   if constexpr (kIsRaw<T>) {
@@ -149,8 +151,8 @@ typename T::Bits Held(const Recipe& recipe, typename T::Bits bits) {
   }
 }
 
-// Floats for min and max. A quarter of the elements have zeros of both signs only, a quarter one
-// NaN with a payload and some infinities, a quarter infinities, a quarter single zeros.
+// Floats for min and max. By element: a quarter have only zeros of both signs, a quarter one NaN
+// with a payload and some infinities, a quarter some infinities, a quarter some zeros.
 template <typename T>
 typename T::Bits SpecialValue(const Recipe& recipe, uint64_t hash, uint64_t w, uint64_t place) {
   using Bits = typename T::Bits;
@@ -172,8 +174,8 @@ typename T::Bits SpecialValue(const Recipe& recipe, uint64_t hash, uint64_t w, u
   }
 }
 
-// What slot `s` (sparse modes; REQUIRES s < active) or place `s` contributes to the element of
-// `hash`, before it is held.
+// The contribution of slot `s` (sparse modes; REQUIRES s < active) or of place `s` to the element
+// with `hash`, before it is held.
 template <typename T, Mode kMode>
 typename T::Bits Drawn(const Recipe& recipe, uint64_t hash, uint64_t s) {
   using Bits = typename T::Bits;
@@ -230,7 +232,7 @@ typename T::Bits Drawn(const Recipe& recipe, uint64_t hash, uint64_t s) {
     const auto bits =
         static_cast<Bits>(sign | static_cast<Bits>(Bits(exponent) << T::kMantissaBits) |
                           static_cast<Bits>(w >> 8 & T::kMantissaMask));
-    // What is not summed may be averaged with itself.
+    // A value that is not summed may still be averaged with itself.
     return kMode == Mode::kModerate && sizeof(Bits) == 8
                ? static_cast<Bits>(bits & ~uint64_t{0xfff})
                : bits;
@@ -242,7 +244,7 @@ typename T::Bits Active(const Recipe& recipe, uint64_t hash, uint64_t s) {
   return Held<T>(recipe, Drawn<T, kMode>(recipe, hash, s));
 }
 
-// What the partial coordinate at `place` contributes to the element of `hash`.
+// The contribution of the partial coordinate at `place` to the element with `hash`.
 template <typename T, Mode kMode>
 typename T::Bits Contribution(const Recipe& recipe, uint64_t hash, uint64_t place) {
   if constexpr (!IsSparse(kMode)) {
@@ -261,7 +263,7 @@ typename T::Bits Contribution(const Recipe& recipe, uint64_t hash, uint64_t plac
   }
 }
 
-// The op that a mode is made for; `op` itself where it serves several.
+// The op of a mode; `op` itself if the mode serves several ops.
 constexpr ReduceOp OpOf(Mode mode, ReduceOp op) {
   switch (mode) {
     case Mode::kMultiple:
@@ -281,7 +283,7 @@ constexpr ReduceOp OpOf(Mode mode, ReduceOp op) {
   }
 }
 
-// The modes that T has.
+// Whether the mode exists for T.
 template <typename T>
 constexpr bool Has(Mode mode) {
   if (mode == Mode::kPlain) return true;
@@ -335,8 +337,8 @@ void WithMode(Mode mode, Visit visit) {
   }
 }
 
-// The largest |sum of x| such that every sum of x * divisor is exact in T, also halfway through a
-// division in parts. 0: there is none.
+// The largest |sum of x| such that every sum of x * divisor is exact in T, also in the middle of a
+// division in parts. 0: none is.
 template <typename T>
 uint64_t ExactMultiples(int64_t divisor) {
   constexpr uint64_t kMost = uint64_t{1} << 60;
@@ -344,7 +346,7 @@ uint64_t ExactMultiples(int64_t divisor) {
   if constexpr (T::kFamily == Family::kComplex) {
     return ExactMultiples<typename T::Part>(divisor);
   } else if constexpr (T::kFamily == Family::kFloat) {
-    // Every sum is a multiple of the divisor's power of two, and so needs fewer bits.
+    // Every sum is a multiple of the divisor's largest power of two, and so needs fewer bits.
     const uint64_t odd = d >> std::countr_zero(d);
     const uint64_t significand = uint64_t{1} << std::min(T::kMantissaBits + 1, 40);
     const double largest = T::Decode(T::kMaxBits);
@@ -355,11 +357,11 @@ uint64_t ExactMultiples(int64_t divisor) {
   }
 }
 
-// How many contributions count at most in sparse modes; as many products of 2 fit into e4m3.
+// The most active contributions in sparse modes; the product of 8 factors of 2 fits e4m3.
 inline constexpr uint64_t kMaxActive = 8;
-// As many products of 3 fit into i8.
+// The product of 4 factors of 3 fits i8.
 inline constexpr uint64_t kMaxUnwrapped = 4;
-// Four factors between 1/2 and 2 never leave the normal numbers of any float.
+// The product of four factors between 1/2 and 2 stays a normal number of any float.
 inline constexpr uint64_t kMaxRoughFactors = 4;
 
 template <typename T>
@@ -367,7 +369,7 @@ Mode ModeOf(const RecipeInput& input, ReduceOp op) {
   constexpr bool kIsInteger = T::kFamily == Family::kInteger;
   constexpr bool kIsBool = T::kFamily == Family::kBool;
   const bool rounding = input.values == Values::kRounding;
-  // A float that only the target makes partial: a sum of values of all magnitudes would hide some.
+  // Only the target makes it partial: in a sum of values of all magnitudes some would get lost.
   if (!input.op.has_value()) {
     if (Has<T>(Mode::kModerate)) return Mode::kModerate;
     return input.no_wrap && Has<T>(Mode::kMultiple) ? Mode::kMultiple : Mode::kPlain;
@@ -376,7 +378,7 @@ Mode ModeOf(const RecipeInput& input, ReduceOp op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
       if (rounding && !kIsInteger) return Mode::kMantissa;
-      // Truncating in parts is another value, unless every part is whole.
+      // Division in parts truncates differently, unless every part is a whole multiple.
       if (rounding && !input.no_wrap && !(input.divisor > 1 && input.divided_in_parts)) {
         return Mode::kPlain;
       }
@@ -397,7 +399,7 @@ Mode ModeOf(const RecipeInput& input, ReduceOp op) {
     case ReduceOp::kXor:
       return Mode::kPlain;
   }
-  // One partial coordinate reduces nothing, so that a NaN keeps or loses its payload.
+  // A single partial coordinate is not reduced, so a NaN may keep or lose its payload.
   const bool special = input.values == Values::kSpecial && input.partials > 1;
   return special && T::kFamily == Family::kFloat ? Mode::kSpecial : Mode::kPlain;
 }
@@ -420,7 +422,7 @@ Recipe MakeRecipe(const RecipeInput& input) {
   if constexpr (Has<T>(Mode::kMultiple)) {
     if (recipe.mode == Mode::kMultiple) {
       const uint64_t multiples = std::min(ExactMultiples<T>(input.divisor), input.most);
-      // What is held is one term, not a sum.
+      // A held contribution is one term, not a sum.
       const uint64_t held =
           input.held != nullptr ? input.held->multiples(input.divisor) : multiples;
       if (std::min(multiples, held) == 0) recipe.mode = Mode::kPair;
@@ -445,22 +447,22 @@ Recipe MakeRecipe(const RecipeInput& input) {
   return recipe;
 }
 
-// Bounds the error of any order of evaluation in T of an element whose terms have the sum of
-// magnitudes m (for products the magnitude of the value): relative * m + absolute. Zero where the
-// mode is exact.
+// A bound on the error of any evaluation order in T: relative * m + absolute, with m the sum of the
+// terms' magnitudes (for products the magnitude of the value). Zero in exact modes.
 struct Tolerance {
   double relative = 0;
   double absolute = 0;
 };
 
-// `operations`: additions, multiplications, divisions and conversions in a row.
+// `operations`: the largest number of consecutive additions, multiplications, divisions and
+// conversions.
 template <typename T>
 Tolerance ToleranceOf(const Recipe& recipe, int64_t operations) {
   if constexpr (T::kFamily == Family::kFloat || T::kFamily == Family::kComplex) {
     if (IsExactMode(recipe.mode)) return {};
-    // Each rounding is off by a relative half ulp, and below the normal numbers by half of Tiny().
-    // The reference rounds as f64 does, so f64 gets twice the bound; a complex multiplication
-    // takes a few real ones.
+    // Each rounding has a relative error of at most half an ulp, and below the normal numbers an
+    // absolute one of half of Tiny(). The reference itself rounds as f64 does, so f64 gets twice
+    // the bound. A complex multiplication takes a few real ones.
     const double half_ulp = std::ldexp(1.0, -T::kMantissaBits - 1);
     const double n = static_cast<double>(operations) *
                      (T::kFamily == Family::kComplex ? 4.0 : 1.0) *

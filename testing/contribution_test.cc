@@ -1,5 +1,4 @@
-// What the recipes promise: sums, products and quotients that are exact in any order, in every
-// dtype.
+// The recipes' promise: sums, products and quotients are exact in any order, in every dtype.
 #include "testing/contribution.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +27,7 @@ std::vector<typename T::Bits> ContributionsTo(const Recipe& recipe, int64_t elem
   return parts;
 }
 
-// The parts folded one by one in a random order, each result rounded to T.
+// Reduces the parts one by one in random order, with each result rounded to T.
 template <typename T>
 typename T::Bits Folded(ReduceOp op, std::vector<typename T::Bits> parts, Random& random) {
   random.Shuffle(parts);
@@ -61,7 +60,7 @@ TYPED_TEST(NumberTypeTest, SumsAndProductsAreExactInAnyOrder) {
       std::set<int64_t> contributors;
       for (int64_t element = 0; element < 300; ++element) {
         const auto parts = ContributionsTo<T>(recipe, element);
-        // Wide, and so exact.
+        // In the wide type, which is exact.
         typename T::Wide want = T::Decode(parts[0]);
         for (size_t p = 1; p < parts.size(); ++p) want = Fold<T>(op, want, T::Decode(parts[p]));
         const auto got = T::Decode(Folded<T>(op, parts, random));
@@ -83,7 +82,7 @@ TYPED_TEST(NumberTypeTest, SumsAndProductsAreExactInAnyOrder) {
         }
         ASSERT_LE(counting, 8);
       }
-      // No rank's part is always nothing.
+      // No rank contributes nothing everywhere.
       if (partials <= 100) {
         EXPECT_EQ(std::ssize(contributors), partials);
       }
@@ -91,7 +90,7 @@ TYPED_TEST(NumberTypeTest, SumsAndProductsAreExactInAnyOrder) {
   }
 }
 
-// Divided at once or in two steps, before or after parts of the sum: always the same bits.
+// Divided at once or in two steps, before or after parts of the sum: the bits are the same.
 TYPED_TEST(NumberTypeTest, AveragesAreExactInParts) {
   using T = TypeParam;
   Random random(1);
@@ -147,7 +146,7 @@ TYPED_TEST(FloatTest, RoundingValuesRoundAndDoNotOverflow) {
                     tolerance.relative * magnitude + tolerance.absolute);
         }
       }
-      // Two contributions have one order.
+      // Two contributions have only one order.
       if (partials > 2 && (op == ReduceOp::kSum || T::kMantissaBits > 3)) {
         EXPECT_GT(differing, 40) << partials;
       }

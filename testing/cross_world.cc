@@ -60,14 +60,14 @@ struct Meshes {
   DeviceMesh target;
 };
 
-// How the ranks of two meshes of these sizes lie to each other.
+// All ways in which the ranks of two meshes of these sizes overlap.
 std::vector<Meshes> MeshesOf(const Sizes& source, const Sizes& target) {
   const int64_t n = Product(source);
   const int64_t m = Product(target);
   std::vector<std::vector<int64_t>> lists = {
       RanksFrom(0, m), RanksFrom(n / 2, m), RanksFrom(n, m), {}};
   for (int64_t i = m; i-- > 0;) lists.back().push_back(2 * i + 1);
-  // Of one rank this is the first list.
+  // For one rank this would repeat the first list.
   if (m > 1) lists.emplace_back(lists[0].rbegin(), lists[0].rend());
   std::vector<Meshes> meshes;
   for (std::vector<int64_t>& ranks : lists) {
@@ -77,7 +77,7 @@ std::vector<Meshes> MeshesOf(const Sizes& source, const Sizes& target) {
   return meshes;
 }
 
-// A number that tells cases apart in no visible order.
+// A hash that tells cases apart in no visible order.
 uint64_t Scattered(int64_t i) { return Random(static_cast<uint64_t>(i)).Next(); }
 
 class Visitor {
@@ -119,7 +119,7 @@ class Visitor {
 
   const CrossWorldOptions& options_;
   VisitPair visit_;
-  int64_t seen_ = 0;  // cases, without those that are made of them
+  int64_t seen_ = 0;  // cases, without their variants
   int64_t next_ = 0;
   int64_t visited_ = 0;
 };
@@ -129,7 +129,7 @@ const T& OneOf(const std::vector<T>& list, Random& random) {
   return list[random.Below(std::ssize(list))];
 }
 
-// Any of the world's pairs in `dtype`; nullopt where the dtype does not allow it.
+// A random pair of the world in `dtype`; nullopt if the dtype does not allow it.
 std::optional<RandomPair> SomePair(DType dtype, CanReduce can_reduce, Random& random) {
   const std::vector<Meshes> meshes =
       MeshesOf(OneOf(SourceMeshes(), random), OneOf(TargetMeshes(), random));
@@ -187,7 +187,7 @@ RandomPair RandomCrossCase(uint64_t seed, DType dtype, ReduceOp op) {
   const int64_t n = Product(source);
   const int64_t m = Product(target);
   const auto mesh_of = [&](char letter, const Sizes& sizes, int64_t first) {
-    // One in four has gaps.
+    // One in four meshes has gaps between its ranks.
     const int64_t gap = random.OneIn(4) ? 2 : 1;
     std::vector<int64_t> ranks = RanksFrom(first, Product(sizes));
     for (int64_t& rank : ranks) rank = first + (rank - first) * gap;

@@ -27,7 +27,7 @@ std::set<int64_t> RanksOf(const Sharding& sharding) {
   return {ranks.begin(), ranks.end()};
 }
 
-// "the same", "nested", ...
+// The relation of the two meshes' ranks: "the same", "nested", ...
 std::string RelationOf(const Sharding& from, const Sharding& to) {
   const std::set<int64_t> a = RanksOf(from);
   const std::set<int64_t> b = RanksOf(to);
@@ -75,7 +75,7 @@ TEST(CrossWorldTest, CasesAreDistinct) {
   const int64_t visited = ForEachCrossCase(
       {.fraction = 5},
       [&](const Sharding& from, const Sharding& to) { texts.insert(TextOf(from, to)); });
-  // A target that is partial may be drawn twice.
+  // A case with a partial target may occur twice.
   EXPECT_GT(static_cast<int64_t>(texts.size()), visited * 98 / 100);
 }
 
@@ -116,7 +116,7 @@ TEST(CrossWorldTest, TheSampleHasAllDTypesAndIsTheSameEachTime) {
   EXPECT_EQ(ops.size(), kNumReduceOps);
   EXPECT_GT(casts, 50);
 
-  // What an engine cannot reduce is left out, and changes nothing else.
+  // Skips the cases that an engine cannot reduce, and changes no others.
   size_t next = 0;
   int64_t same = 0;
   ForEachCrossSample(

@@ -33,7 +33,7 @@ namespace {
 
 // How a sharding's partial coordinates combine.
 struct Partials {
-  std::optional<ReduceOp> op;  // avg where any mesh dim is P(avg)
+  std::optional<ReduceOp> op;  // avg if any mesh dim is P(avg)
   int64_t count = 1;           // partial coordinates
   int64_t divisor = 1;         // product of the sizes of the P(avg) mesh dims
 };
@@ -73,10 +73,10 @@ absl::Status CheckPair(const Sharding& source, const Sharding& target) {
   return absl::OkStatus();
 }
 
-// How the dtype gets from the source's to the target's, and which partial mesh dims stay.
+// The dtypes between source and target, and the partial mesh dims that stay partial.
 struct Path {
-  DType reduce;            // that of the source where nothing is reduced
-  bool reduces = false;    // any mesh dim
+  DType reduce;            // the source's dtype if nothing is reduced
+  bool reduces = false;    // whether any mesh dim is reduced
   std::vector<bool> kept;  // per mesh dim: partial in source and target, and not reduced
 };
 
@@ -111,7 +111,7 @@ absl::Status CheckPath(const Path& path, const Sharding& source, const Sharding&
   return absl::OkStatus();
 }
 
-// Makes the region one of bytes that hold two f4e2m1. A Sharding has none that cuts inside a byte.
+// Halves the last dim: a byte holds two f4e2m1. No Sharding cuts inside a byte.
 void PackRows(Region* region) {
   region->lo.back() /= 2;
   region->hi.back() /= 2;
@@ -126,11 +126,11 @@ struct Oracle::Rep {
   Shape shape;
   Partials from, to;
   std::vector<bool> kept;         // per mesh dim: partial in source and target
-  const TypedOps* ops = nullptr;  // of the target
-  int source_bytes = 0;           // of an element
-  std::optional<CastCase> casts;  // where any dtype is another
-  RecipeInput cast_input;         // what casts ask of recipes
-  Positions positions;            // of the target
+  const TypedOps* ops = nullptr;  // the target's
+  int source_bytes = 0;           // per element
+  std::optional<CastCase> casts;  // if dtypes differ
+  RecipeInput cast_input;         // the requirements of casts on recipes
+  Positions positions;            // the target's
   std::vector<Region> regions;    // per entry of positions.shards
 
   Region RegionOf(const Sharding& sharding, int64_t position) const {
@@ -180,7 +180,7 @@ struct Oracle::Rep {
     }
     cast_input.no_wrap = KeepsAny() || to.op.has_value();
     cast_input.largest = std::min(held.largest, target_numbers.largest);
-    // A few bits more than the target has, so that casts round, but no contribution gets lost.
+    // A few bits more than the target has, so that casts round but no contribution gets lost.
     const double most = std::ldexp(1.0, std::min(target_numbers.digits + 6, 24));
     cast_input.most = static_cast<uint64_t>(std::min(most, target_numbers.largest));
   }
@@ -206,7 +206,7 @@ struct Oracle::Rep {
     const std::string index = IndexText(fault.element);
     if (!to.op.has_value())
       return fmt::format("rank {} holds {} at {}, not {}", rank, got, index, want);
-    return fmt::format("rank {} and its partial group hold together {} at {}, not {}", rank, got,
+    return fmt::format("rank {} and its partial group together hold {} at {}, not {}", rank, got,
                        index, want);
   }
   std::string DifferenceText(const Fault& fault) const {
@@ -262,7 +262,7 @@ absl::StatusOr<Oracle> Oracle::Create(const Sharding& source, const Sharding& ta
                                        .regions = {}});
   if (rep->packed) rep->shape.back() /= 2;
   const bool raw = rep->packed || (!rep->from.op.has_value() && !rep->to.op.has_value());
-  const bool is_bool = source.dtype() == DType::kBool;  // not every byte is one
+  const bool is_bool = source.dtype() == DType::kBool;  // not every byte is a valid bool
   rep->ops = raw && !is_bool ? &RawOps(rep->packed ? 1 : BitWidth(source.dtype()) / 8)
                              : &OpsOf(source.dtype());
   rep->source_bytes = rep->ops->element_bytes;
@@ -317,8 +317,8 @@ absl::Status Oracle::MakeTarget(const Fill& fill, int64_t position,
     }
   }
   const Recipe recipe = rep.RecipeOf(fill);
-  std::vector<uint64_t> places;  // of the contributions that this rank's kept coordinates have
-  int64_t divisor = 1;           // of the reduced mesh dims
+  std::vector<uint64_t> places;  // the contributions of this rank's kept coordinates
+  int64_t divisor = 1;           // product of the sizes of the averaged mesh dims
   if (rep.KeepsAny()) {
     std::vector<uint64_t> indices = {0};
     for (int d = 0; d < rep.source.mesh().NumDims(); ++d) {

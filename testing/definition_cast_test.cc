@@ -1,4 +1,5 @@
-// The oracle where dtypes change: by hand, and against the naive engine, whose casts are others.
+// The oracle if dtypes change: checked by hand, and against the naive engine, which has other
+// casts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +36,7 @@ Sharding Of(std::string_view tensor, std::string_view mesh, std::string_view pla
   return Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), placements).value();
 }
 
-// From `tensor` and `from` to the same shape of `dtype` and `to`, on "a=2,b=3".
+// A pair from `tensor` with `from` to the same shape with `dtype` and `to`, on "a=2,b=3".
 struct Pair {
   Sharding from;
   Sharding to;
@@ -50,7 +51,7 @@ std::string TextOf(const Sharding& from, const Sharding& to, std::optional<DType
                      Name(to.dtype()), reduce ? Name(*reduce) : "the default");
 }
 
-// `right` in the reduce dtype that is given.
+// The number of wrong elements if the naive engine uses another reduce dtype.
 int64_t WrongWith(const Pair& pair, const Fill& fill, std::optional<DType> reduce,
                   const NaiveOptions& options) {
   const Oracle oracle = Oracle::Create(pair.from, pair.to, reduce).value();
@@ -82,7 +83,7 @@ TEST(OracleCastTest, SumOfTwoInF32) {
   EXPECT_EQ(result.replicas_differ, 1);
 }
 
-// A product of complex numbers one of which is an identity: of NaN and infinity, itself.
+// In a product of complex numbers, an identity leaves NaN and infinity unchanged.
 TEST(OracleCastTest, IdentitiesOfComplexProductsChangeNothing) {
   const Sharding from = Of("f32[64]", "a=2,b=3", "P(max),R");
   const Sharding to = Sharding::Parse("c64[64]", from.mesh(), "R,P(product)").value();
@@ -108,7 +109,7 @@ TEST(OracleCastTest, IdentitiesOfComplexProductsChangeNothing) {
   }
 }
 
-// Every pair of dtypes, both ways round, in some reduce dtypes.
+// Every pair of dtypes, in both directions, with some reduce dtypes.
 class CastPairTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(CastPairTest, RightTargetsPassInAnyOrder) {
@@ -125,7 +126,7 @@ TEST_P(CastPairTest, RightTargetsPassInAnyOrder) {
       std::optional<DType> reduce;
       if (random.OneIn(2)) {
         reduce = random.OneIn(3) ? DType::kF32 : static_cast<DType>(random.Below(kNumDTypes));
-        // The naive engine wants the target's partial ops to be those of the reduce dtype.
+        // The naive engine needs the target's partial ops in the reduce dtype, too.
         if (!from.WithDType(*reduce).ok() || !to->WithDType(*reduce).ok() ||
             !CheckCast(source, *reduce).ok() || !CheckCast(*reduce, target).ok()) {
           reduce.reset();
@@ -190,7 +191,7 @@ TEST(WrongCastTest, RoundingTwiceIsFound) {
   }
 }
 
-// Contributions must be cast before they are reduced, or after: it shows which.
+// Detects whether contributions were cast before or after the reduction.
 TEST(WrongCastTest, AnotherReduceDTypeIsFound) {
   struct Case {
     const char* tensor;
@@ -253,7 +254,7 @@ TEST(WrongCastTest, NanPayloadsAreFound) {
   EXPECT_EQ(Check(oracle, fill, out).wrong, nans * 6);
 }
 
-// Sums in an order that does not round as another; a cast of sums whose last bits differ.
+// Sums in another order round differently; a cast of sums may change their last bits.
 TEST(WrongCastTest, RoundingValuesAreBounded) {
   const Pair pair = PairOf("f32[400]", "P,P", DType::kBF16, "R,R");
   const Oracle oracle = Oracle::Create(pair.from, pair.to).value();
@@ -270,12 +271,12 @@ TEST(OracleCastTest, RefusesWhatHasNoDefinition) {
     const Pair pair = PairOf(tensor, from, dtype, "R,R");
     return Message(Oracle::Create(pair.from, pair.to, reduce).status());
   };
-  EXPECT_EQ(refusal("c64[2]", "R,R", DType::kF32, {}), "There is no cast from c64 to f32");
-  EXPECT_EQ(refusal("f32[2]", "R,R", DType::kF4E2M1, {}), "There is no cast from f32 to f4e2m1");
-  EXPECT_EQ(refusal("f32[2]", "P,R", DType::kF32, DType::kC64), "There is no cast from c64 to f32");
+  EXPECT_EQ(refusal("c64[2]", "R,R", DType::kF32, {}), "Cannot cast c64 to f32");
+  EXPECT_EQ(refusal("f32[2]", "R,R", DType::kF4E2M1, {}), "Cannot cast f32 to f4e2m1");
+  EXPECT_EQ(refusal("f32[2]", "P,R", DType::kF32, DType::kC64), "Cannot cast c64 to f32");
   EXPECT_EQ(refusal("i32[2]", "P(xor),R", DType::kI32, DType::kF32),
             "xor of f32 is refused: and, or, xor take bool and integers");
-  // Nothing is reduced.
+  // No reduction.
   EXPECT_EQ(refusal("f32[2]", "S(0),R", DType::kF16, DType::kBool), "");
 }
 

@@ -1,5 +1,5 @@
-// The oracle, and the definition for given contributions, where source and target are on different
-// meshes: against a naive engine, in every dtype and op.
+// Oracle and CheckGiven for sources and targets on different meshes, against the naive engine, in
+// every dtype and op.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ std::vector<absl::Span<const std::byte>> Views(const Buffers& buffers) {
   return {buffers.begin(), buffers.end()};
 }
 
-// What the naive engine makes is right, by both definitions, as is what the oracle makes.
+// Both checks accept the naive engine's result, and that of the oracle.
 void ExpectRight(const Sharding& from, const Sharding& to, const Fill& fill) {
   const auto oracle = Oracle::Create(from, to);
   ASSERT_TRUE(oracle.ok()) << TextOf(from, to) << ": " << oracle.status();
@@ -85,7 +85,7 @@ TEST_P(CrossDTypeTest, RightTargetsPassAndFlippedBitsAreFound) {
   EXPECT_EQ(flipped > 0, !IsComplex(dtype));
 }
 
-// All but f4e2m1, in which nothing computes.
+// All except f4e2m1, which has no arithmetic.
 INSTANTIATE_TEST_SUITE_P(AllDTypes, CrossDTypeTest,
                          ::testing::Values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16,
                                            17),
@@ -121,7 +121,7 @@ TEST(DefinitionCrossTest, LostContributionsAreFound) {
   }
 }
 
-// Ranks are those of the target's mesh.
+// Messages name ranks of the target's mesh.
 TEST(DefinitionCrossTest, NamesTheRanksOfTheTarget) {
   const Sharding from = Parsed("i32[4] on a=2 as S(0)");
   const Sharding to = Parsed("i32[4] on b=3@7,9,5 as R");

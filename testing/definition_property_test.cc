@@ -1,5 +1,5 @@
-// The oracle against a naive engine: what is right passes, whatever the order of evaluation, and
-// what is not is found, on random redistributions of every dtype and op.
+// The oracle against a naive engine, on random redistributions of every dtype and op: right results
+// pass in any order of evaluation, and wrong ones are found.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ std::string TextOf(const Sharding& from, const Sharding& to) {
   return fmt::format("{} -> {}", from.ToString(), to.PlacementsText());
 }
 
-// Half of the P(avg) of `sharding` made P(sum): those of the mesh dims in `mask`.
+// `sharding` with P(avg) changed to P(sum) on the mesh dims in `mask`.
 Sharding Mixed(const Sharding& sharding, uint64_t mask) {
   std::vector<Placement> placements(sharding.placements().begin(), sharding.placements().end());
   std::vector<Cuts> cuts;
@@ -45,7 +45,7 @@ Sharding Mixed(const Sharding& sharding, uint64_t mask) {
   return Sharding::Create(sharding.mesh(), sharding.tensor(), placements, cuts).value();
 }
 
-// Both ways round, so that targets are newly partial too. Sum and avg are mixed.
+// In both directions, so that targets may be newly partial too. Mixes sum and avg.
 template <typename Visit>
 void ForEachRandomPair(DType dtype, ReduceOp op, uint64_t count, Visit visit) {
   const auto start = static_cast<uint64_t>(dtype) * 8 + static_cast<uint64_t>(op);
@@ -107,7 +107,7 @@ TEST_P(DTypeOpTest, FlippedBitsAreFound) {
   Random random(5);
   for (int op = 0; op < kNumReduceOps; ++op) {
     if (!CheckReduce(static_cast<ReduceOp>(op), dtype).ok()) continue;
-    // There the signs of zeros do not count.
+    // For these the signs of zeros do not matter.
     const bool lenient = IsComplex(dtype) && static_cast<ReduceOp>(op) == ReduceOp::kProduct;
     ForEachRandomPair(dtype, static_cast<ReduceOp>(op), 40 / TestFraction() + 1,
                       [&](const Sharding& from, const Sharding& to) {
@@ -136,7 +136,7 @@ TEST_P(DTypeOpTest, FlippedBitsAreFound) {
 std::string DTypeName(const ::testing::TestParamInfo<int>& info) {
   return std::string(Name(static_cast<DType>(info.param)));
 }
-// All but f4e2m1, in which nothing computes.
+// All except f4e2m1, which has no arithmetic.
 INSTANTIATE_TEST_SUITE_P(AllDTypes, DTypeOpTest,
                          ::testing::Values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16,
                                            17),
@@ -146,7 +146,7 @@ Sharding Of(std::string_view tensor, std::string_view mesh, std::string_view pla
   return Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), placements).value();
 }
 
-// A lost contribution is found in exactly the elements to which it contributes.
+// A lost contribution is found in exactly those elements that it contributes to.
 TEST(LostContributionTest, IsFoundWhereItIsNotZero) {
   for (const char* tensor :
        {"f8e4m3[400]", "f8e5m2[400]", "bf16[400]", "f32[400]", "i8[400]", "u16[400]", "c64[400]"}) {
@@ -236,7 +236,7 @@ TEST(SwappedShardsTest, AreFound) {
   EXPECT_GT(swaps, 20);
 }
 
-// Wrong order of cuts: every rank has a piece of the right size, but another's.
+// The wrong order of cuts: every rank has a piece of the right size, but another rank's.
 TEST(SwappedShardsTest, AnotherOrderOfCutsIsFound) {
   const Sharding from = Of("u8[24]", "a=2,b=3", "R,R");
   const Sharding right = from.WithPlacements("S(0),S(0)").value();
@@ -261,7 +261,7 @@ TEST(ReplicasTest, OneUlpIsADifferenceAndNotWrong) {
   EXPECT_EQ(result.replicas_differ, 2);
 }
 
-// Partial targets: replicas are the ranks of one partial coordinate.
+// Replicas of a partial target are the ranks with the same partial coordinate.
 TEST(ReplicasTest, OfPartialTargetsAreComparedPerCoordinate) {
   const Sharding from = Of("f32[8]", "a=3,b=4", "P,R");
   const Oracle oracle = Oracle::Create(from, from).value();

@@ -1,4 +1,4 @@
-// The oracle on tensors small enough to do by hand.
+// The oracle on tensors small enough to compute by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,7 +97,7 @@ TEST(OracleTest, SumToShards) {
                   .ok());
 }
 
-// 2x2, rows cut by b: the contributions of rows are those of ranks (0, b) and (1, b).
+// 2x2, rows cut by b: the contributions to a row are those of ranks (0, b) and (1, b).
 TEST(OracleTest, ReducesWhatIsSharded) {
   const Oracle oracle = OracleOf("i32[2]", "a=2,b=2", "P,S(0)", "S(0),R");
   const Fill fill{.seed = 1};
@@ -177,12 +177,12 @@ TEST(OracleTest, ReplicatedToPartial) {
   const auto x = SourceOf<float>(oracle, fill, 0);
   const std::vector<float> nothing = {-0.0F, -0.0F};
   EXPECT_TRUE(Check<float>(oracle, fill, {x, nothing}).ok());
-  EXPECT_TRUE(Check<float>(oracle, fill, {nothing, x}).ok());  // the sum is what counts
+  EXPECT_TRUE(Check<float>(oracle, fill, {nothing, x}).ok());  // only the sum matters
   EXPECT_EQ(Check<float>(oracle, fill, {x, x}).wrong, 2);
   EXPECT_EQ(Check<float>(oracle, fill, {nothing, nothing}).wrong, 2);
   const CheckResult result = Check<float>(oracle, fill, {x, {1, -0.0F}});
   EXPECT_EQ(result.wrong, 1);
-  EXPECT_THAT(result.first_wrong, StartsWith("rank 0 and its partial group hold together "));
+  EXPECT_THAT(result.first_wrong, StartsWith("rank 0 and its partial group together hold "));
 }
 
 TEST(OracleTest, ReplicatedToOtherPartials) {
@@ -225,7 +225,7 @@ TEST(OracleTest, PartialKept) {
   const std::vector<int32_t> first = {v[0] + v[1]};
   const std::vector<int32_t> second = {v[2] + v[3]};
   EXPECT_TRUE(Check<int32_t>(oracle, fill, {first, first, second, second}).ok());
-  // Replicas are (0, 0) and (0, 1).
+  // The replicas are (0, 0) and (0, 1).
   const CheckResult result =
       Check<int32_t>(oracle, fill, {first, {v[0] + v[1] + 1}, second, second});
   EXPECT_EQ(result.wrong, 0);

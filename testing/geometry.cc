@@ -29,8 +29,8 @@ Region RegionAt(const Sharding& sharding, absl::Span<const int64_t> coordinate) 
       }
       const int64_t n = sharding.mesh().dim(mesh_dim).size;
       const int64_t chunk = (hi - lo + n - 1) / n;
-      // The piece may begin behind the end. (chunk * i cannot overflow: it is less than
-      // extent + n, times i / n.)
+      // The piece may begin after the end. (chunk * i cannot overflow: it is less than extent + n,
+      // times i / n.)
       const int64_t begin = std::min(hi, lo + chunk * i);
       hi = std::min(hi, begin + chunk);
       lo = begin;

@@ -1,7 +1,7 @@
-// Who holds what, straight from the placements: plain torch.chunk, piece of piece. Written for
-// itself, without a look at Sharding::LocalBox.
+// The region that each rank holds, derived from the placements by torch.chunk's rule, cut by cut.
+// Shares no code with Sharding::LocalBox.
 //
-//   Region region = RegionAt(sharding, {1, 0});     // what that coordinate of the mesh holds
+//   Region region = RegionAt(sharding, {1, 0});     // held by that coordinate of the mesh
 //   ForEachRun(sharding.shape(), region, [](int64_t global, int64_t local, int64_t length) {...});
 #ifndef MESHIFT_TESTING_GEOMETRY_H_
 #define MESHIFT_TESTING_GEOMETRY_H_
@@ -27,12 +27,12 @@ struct Region {
   }
 };
 
-// What the rank at `coordinate` holds.
+// The region of the rank at `coordinate`.
 Region RegionAt(const Sharding& sharding, absl::Span<const int64_t> coordinate);
 
-// The positions of a mesh sorted by what their ranks hold. The position with shard coordinate s,
-// partial coordinate p and replica r is shards[s] + partials[p] + replicas[r], where each of the
-// three runs over the row-major coordinates of the mesh dims placed so.
+// The positions of a mesh, sorted by the regions that their ranks hold. The position with shard
+// coordinate s, partial coordinate p and replica r is shards[s] + partials[p] + replicas[r]; each
+// of the three runs over the row-major coordinates of the mesh dims with that placement.
 struct Positions {
   std::vector<int64_t> shards;
   std::vector<int64_t> partials;
@@ -50,7 +50,7 @@ void ForEachRun(absl::Span<const int64_t> shape, const Region& region, Visit vis
     visit(int64_t{0}, int64_t{0}, int64_t{1});
     return;
   }
-  // Inner dims that are whole join the run.
+  // Whole inner dims join the run.
   int inner = rank - 1;
   int64_t stride = 1;
   while (inner > 0 && region.lo[inner] == 0 && region.hi[inner] == shape[inner]) {

@@ -20,7 +20,7 @@ Sharding Of(std::string_view tensor, std::string_view mesh, std::string_view pla
   return Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), placements).value();
 }
 
-// What each position holds of tensor dim 0.
+// The rows of tensor dim 0 at each position.
 std::vector<Interval> RowsOf(const Sharding& sharding) {
   std::vector<Interval> rows;
   for (int64_t p = 0; p < sharding.mesh().NumRanks(); ++p) {
@@ -43,7 +43,7 @@ TEST(RegionTest, NestedCutsCutThePiece) {
   EXPECT_EQ(RowsOf(Of("f32[10]", "a=2,b=2", "S(0),S(0)")), (Rows{{0, 3}, {3, 5}, {5, 8}, {8, 10}}));
   EXPECT_EQ(RowsOf(Of("f32[10]", "a=2,b=2", "S(0)[1],S(0)[0]")),
             (Rows{{0, 3}, {5, 8}, {3, 5}, {8, 10}}));
-  // Not one cut into 6: chunks of 3 and 2, each in three.
+  // Not one cut into 6, but chunks of 3 and 2, each cut in three.
   EXPECT_EQ(RowsOf(Of("f32[5]", "a=2,b=3", "S(0),S(0)")),
             (Rows{{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 5}}));
   EXPECT_EQ(RowsOf(Of("f32[5]", "a=2,b=3", "S(0)[1],S(0)[0]")),
@@ -56,7 +56,7 @@ TEST(RegionTest, RaggedCuts) {
             (Rows{{0, 2}, {2, 3}, {3, 6}, {6, 8}}));
 }
 
-// Two ways to the same boxes; an empty box's place is nobody's concern.
+// Two ways to compute the same boxes; the offset of an empty box does not matter.
 TEST(RegionTest, AgreesWithShardingOnRandomCases) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     const Sharding sharding = RandomCase(seed).to;

@@ -33,8 +33,8 @@
 namespace meshift::testkit {
 namespace {
 
-// Adds to `result` what the ranks at two positions, which should hold the same, hold differently.
-// `seen`: per element, whether it was counted.
+// Adds the differing elements of two positions that must hold the same to `result`. `seen`: per
+// element, whether it was counted.
 template <typename T>
 void CountDifferences(const Side& side, size_t shard, int64_t one, int64_t two, BufferViews buffers,
                       std::vector<bool>* seen, CheckResult* result) {
@@ -79,7 +79,7 @@ class Judge {
  public:
   using Bits = typename T::Bits;
   using Wide = typename T::Wide;
-  // `cast_from`: the source's dtype, where it is another; its elements are cast as they are read.
+  // `cast_from`: the source's dtype if it differs; its elements are cast as they are read.
   Judge(const World& world, const NumberOps* cast_from, BufferViews sources, BufferViews targets)
       : world_(world),
         cast_from_(cast_from),
@@ -101,7 +101,7 @@ class Judge {
     const Positions& to = world_.to.positions;
     const int64_t holder = to.shards[t];
     if (!world_.from.IsReduced() && !world_.to.IsReduced()) {
-      // Moved: the bits, whatever they mean.
+      // Moved: the bits must be equal, whatever they mean.
       const Bits want = SourceAt(from.shards[s] + from.replicas[0], source);
       for (const int64_t replica : to.replicas) {
         const Bits got = LoadAt<T>(targets_[holder + replica], target);

@@ -31,16 +31,16 @@ std::string TextOf(const Number& number) {
                         : fmt::format("{}{:+}i", number.re, number.im);
 }
 
-// Which values of the target's dtype are right: between two of them, both included, or some of no
-// order. Of complex numbers one part.
+// The right values in the target's dtype: those between two values, both included, and maybe NaN or
+// results of an overflow. For complex numbers, of one part.
 struct Allowed {
   Number low;
   Number high;
   bool nan = false;       // NaN is right
-  bool overflow = false;  // so is what an infinity or NaN becomes
+  bool overflow = false;  // the cast of an infinity or NaN is right
 };
 
-// A real target's values that the cast of any value within `expected` gives.
+// The values that the cast of any value within `expected` gives, in a real target dtype.
 Allowed CastOf(const Expected& expected, const NumberOps& to) {
   const auto cast = [&](double value) { return to.round({.is_integer = false, .re = value}); };
   Allowed allowed;
@@ -60,18 +60,18 @@ Allowed CastOf(const Expected& expected, const NumberOps& to) {
   allowed.low = cast(low);
   allowed.high = cast(high);
   if (to.dtype == DType::kBool) {
-    // Whether it is zero has no order.
+    // bool has no order: 0 is right if zero is in the range, 1 if another value is.
     allowed.low = {.integer = low <= 0 && high >= 0 ? 0 : 1};
     allowed.high = {.integer = low == 0 && high == 0 ? 0 : 1};
   }
-  // What is too large for e4m3 is NaN.
+  // A value that is too large for e4m3 becomes NaN.
   if (std::isnan(allowed.low.re) || std::isnan(allowed.high.re)) allowed.nan = true;
   if (std::isnan(allowed.low.re)) allowed.low.re = low < 0 ? -infinity : infinity;
   if (std::isnan(allowed.high.re)) allowed.high.re = high < 0 ? -infinity : infinity;
   return allowed;
 }
 
-// `slack`: the error with which `got` was put together.
+// `slack`: the error that the computation of `got` may have added.
 bool Contains(const Allowed& allowed, const Number& got, const NumberOps& to, Real slack) {
   if (got.is_integer) {
     if (allowed.low.integer <= got.integer && got.integer <= allowed.high.integer) return true;
@@ -86,7 +86,7 @@ bool Contains(const Allowed& allowed, const Number& got, const NumberOps& to, Re
   return allowed.low.re - slack <= got.re && got.re <= allowed.high.re + slack;
 }
 
-// Values of the target's dtype by `op`, divided; wrapped where they are integers.
+// Reduces values of the target's dtype by `op` and divides; integers wrap.
 Number Combined(absl::Span<const Number> values, ReduceOp op, int64_t divisor,
                 const NumberOps& to) {
   if (values[0].is_integer) {
@@ -116,7 +116,7 @@ Number Combined(absl::Span<const Number> values, ReduceOp op, int64_t divisor,
       .is_integer = false, .re = static_cast<double>(re / d), .im = static_cast<double>(im / d)};
 }
 
-// R: the type of numbers of the reduce dtype.
+// R: the number type of the reduce dtype.
 template <typename R>
 class CastSumJudge {
  public:
@@ -137,7 +137,7 @@ class CastSumJudge {
   }
 
  private:
-  // Fills in what is allowed.
+  // Sets re_ and im_, the right values.
   void Expect(size_t s, int64_t source) {
     const Positions& at = world_.from.positions;
     contributions_.clear();
@@ -162,7 +162,7 @@ class CastSumJudge {
     }
   }
 
-  // Of integers: parts that stay apart are cast each for itself.
+  // For integers: parts that stay separate are cast separately.
   Number WholeOf() {
     const Reduction& reduction = world_.reduction;
     std::vector<std::optional<Int128>> parts(reduction.parts);
@@ -180,7 +180,7 @@ class CastSumJudge {
     return Combined(cast, *reduction.from_op, reduction.kept_divisor, to_);
   }
 
-  // The dtype of one part of the target's complex numbers.
+  // The dtype of the real and imaginary parts of the target.
   const NumberOps& PartOps() const {
     return NumberOpsOf(to_.dtype == DType::kC64 ? DType::kF32 : DType::kF64);
   }

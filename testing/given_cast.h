@@ -1,5 +1,4 @@
-// The definition for contributions that are given, where what is reduced is also cast. Private to
-// //testing.
+// The oracle for given sources that are cast and reduced. Private to //testing.
 #ifndef MESHIFT_TESTING_GIVEN_CAST_H_
 #define MESHIFT_TESTING_GIVEN_CAST_H_
 
@@ -10,8 +9,8 @@
 
 namespace meshift::testkit {
 
-// What is wrong of the targets' values where contributions of dtype `from` are cast to `reduce`,
-// reduced, and cast to `to`. REQUIRES: there are these casts; buffers of the right sizes.
+// Checks the targets' values: contributions of dtype `from` are cast to `reduce`, reduced, and cast
+// to `to`. REQUIRES: these casts exist; buffers have the right sizes.
 CheckResult CheckCastSum(const World& world, DType from, DType reduce, DType to,
                          BufferViews sources, BufferViews targets);
 

@@ -1,9 +1,10 @@
-// Which results are right for one element, per family of dtypes. Private to //testing.
+// The rules for right results of one element, per family of dtypes. Private to //testing.
 //
 //   RealRule<F32> rule(reduction);
-//   rule.Expect({1, 2, 3});                 // what the partial coordinates of the source hold
+//   rule.Expect({1, 2, 3});                 // held by the source's partial coordinates
 //   rule.Allows(0x40c00000)                 // whether a rank may hold 6
-//   rule.AllowsTogether({6, 0})             // whether the coordinates of a partial target may
+//   rule.AllowsTogether({6, 0})             // whether a partial target's coordinates may hold
+//   these
 #ifndef MESHIFT_TESTING_GIVEN_RULES_H_
 #define MESHIFT_TESTING_GIVEN_RULES_H_
 
@@ -22,21 +23,22 @@
 
 namespace meshift::testkit {
 
-// How contributions of the source combine, and what ranks of the target hold; nullopt: one value.
+// How the source's contributions combine, and how the target's do; an op is nullopt if that side is
+// not partial.
 struct Reduction {
   std::optional<ReduceOp> from_op;
   std::optional<ReduceOp> to_op;
-  // Contributions that stay apart from others in the target make parts: the part of each partial
-  // coordinate of the source.
+  // Contributions are grouped into parts that stay separate in the target. The part of each partial
+  // coordinate of the source:
   std::vector<int64_t> part_of = {0};
   int64_t parts = 1;
-  int64_t reduced_divisor = 1;  // of the averages that are formed on the way,
-  int64_t kept_divisor = 1;     // and of those that stay partial
-  int64_t to_divisor = 1;       // of the target's
+  int64_t reduced_divisor = 1;  // for averages over mesh dims that are reduced
+  int64_t kept_divisor = 1;     // for averages over mesh dims that stay partial
+  int64_t to_divisor = 1;       // for averages of the target
   int64_t to_count = 1;         // partial coordinates of the target
 };
 
-// Integers and bools: exact, in 128 bits, wrapped where the tensor's dtype holds a value.
+// For integers and bools: exact in 128 bits; values wrap when the tensor's dtype holds them.
 template <typename T>
 class IntegerRule {
  public:
@@ -71,7 +73,7 @@ class IntegerRule {
   Wide expected_ = 0;
 };
 
-// Of real numbers, and of a part of complex ones that are added.
+// For real numbers, and for the parts of complex numbers that are added.
 template <typename T>
 class RealRule {
  public:
@@ -115,7 +117,7 @@ class RealRule {
         magnitude += FiniteMagnitude(value);
       }
     }
-    // The error of putting it together here.
+    // The error of combining the values here.
     Expected expected = expected_;
     expected.bound += static_cast<Real>(held.size()) * std::numeric_limits<Real>::epsilon() *
                       magnitude / static_cast<Real>(reduction_.to_divisor);
@@ -146,7 +148,7 @@ class ComplexRule {
     re_.Expect(PartsOf(contributions, &Wide::re));
     im_.Expect(PartsOf(contributions, &Wide::im));
     if (reduction_.to_op != ReduceOp::kProduct) return;
-    // The one factor that is not the identity is what the contributions add up to.
+    // The only factor that is not the identity is the sum of the contributions.
     const Expected& re = re_.expected();
     const Expected& im = im_.expected();
     ExpectProduct({{static_cast<double>(re.value), static_cast<double>(im.value)}});
@@ -207,7 +209,7 @@ class ComplexRule {
     product_re_ = {.value = re, .bound = bound};
     product_im_ = {.value = im, .bound = bound};
     product_re_.may_overflow = product_im_.may_overflow = !(4 * most <= LargestOf<Part>());
-    // With infinities or NaN among the factors, what comes out depends on how one multiplies.
+    // The product of infinities or NaN depends on the way to multiply.
     if (std::isfinite(re) && std::isfinite(im) && std::isfinite(most)) return;
     product_re_ = product_im_ = {
         .value = 0, .bound = std::numeric_limits<Real>::infinity(), .may_overflow = true};

@@ -46,7 +46,7 @@ std::string TextOf(const Sharding& from, const Sharding& to) {
 
 class GivenDTypeTest : public ::testing::TestWithParam<int> {
  protected:
-  // Random redistributions with every op of the dtype, both ways round.
+  // Random redistributions with every op of the dtype, in both directions.
   template <typename Visit>
   static void ForEachPair(uint64_t count, Visit visit) {
     const auto dtype = static_cast<DType>(GetParam());
@@ -62,7 +62,7 @@ class GivenDTypeTest : public ::testing::TestWithParam<int> {
   }
 };
 
-// The naive engine adds in a random order and rounds in between.
+// The naive engine adds in a random order and rounds after each step.
 TEST_P(GivenDTypeTest, RightTargetsPassInAnyOrder) {
   int64_t reduced = 0;
   uint64_t seed = 0;
@@ -87,8 +87,8 @@ TEST_P(GivenDTypeTest, FlippedBitsAreFound) {
   Random random(3);
   int64_t flipped = 0;
   ForEachPair(40, [&](const Sharding& from, const Sharding& to) {
-    // Not all averages of 8-bit floats are exact, and no product of complex numbers is taken as
-    // such; of zeros that are sums, the sign does not count.
+    // Not all averages of 8-bit floats are exact, and products of complex numbers are never treated
+    // as exact; the sign of a sum that is zero does not matter.
     const bool product = std::ranges::any_of(from.placements(), [](const Placement& placement) {
       return placement.IsPartial() && placement.op() == ReduceOp::kProduct;
     });
@@ -108,7 +108,7 @@ TEST_P(GivenDTypeTest, FlippedBitsAreFound) {
   EXPECT_EQ(flipped > 0, !inexact);
 }
 
-// All but f4e2m1, in which nothing computes.
+// All except f4e2m1, which has no arithmetic.
 INSTANTIATE_TEST_SUITE_P(AllDTypes, GivenDTypeTest,
                          ::testing::Values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16,
                                            17),
@@ -130,8 +130,8 @@ Buffers BytesOf(const std::vector<std::vector<T>>& tensors) {
   return buffers;
 }
 
-// The elements that are wrong where every rank of a mesh of n holds `held` of the tensor whose
-// contributions are `in`, one element per rank.
+// The number of wrong elements if every rank of a mesh of n holds `held`, and the contributions are
+// `in`, one element per rank.
 template <typename T>
 int64_t Wrong(std::string_view dtype, std::string_view partial, const std::vector<T>& in, T held) {
   const Sharding from = Of(fmt::format("{}[]", dtype), fmt::format("a={}", in.size()), partial);
@@ -161,7 +161,7 @@ TEST(GivenTest, RoundedSumsAreComparedWithinABound) {
   EXPECT_EQ(Wrong<float>("f32", "P", {1, half_ulp, half_ulp}, 1), 0);
   EXPECT_EQ(Wrong<float>("f32", "P", {1, half_ulp, half_ulp}, 1 + 2 * half_ulp), 0);
   EXPECT_EQ(Wrong<float>("f32", "P", {1, half_ulp, half_ulp}, 1.00001F), 1);
-  // Cancellation leaves an error of the terms' size, but no more.
+  // Cancellation leaves an error of the terms' magnitude, but no larger one.
   EXPECT_EQ(Wrong<float>("f32", "P", {1e8F, 1, -1e8F}, 0), 0);
   EXPECT_EQ(Wrong<float>("f32", "P", {1e8F, 1, -1e8F}, 1), 0);
   EXPECT_EQ(Wrong<float>("f32", "P", {1e8F, 1, -1e8F}, 1e4F), 1);
@@ -185,7 +185,7 @@ TEST(GivenTest, InfinitiesAndNanStay) {
   EXPECT_EQ(Wrong<float>("f32", "P", {kNan, 1}, kNan), 0);
   EXPECT_EQ(Wrong<float>("f32", "P", {kNan, 1}, 1), 1);
   EXPECT_EQ(Wrong<float>("f32", "P(max)", {kNan, 1}, kNan), 0);
-  EXPECT_EQ(Wrong<float>("f32", "P(max)", {kNan, 1}, -kNan), 1);  // not the canonical one
+  EXPECT_EQ(Wrong<float>("f32", "P(max)", {kNan, 1}, -kNan), 1);  // not the canonical NaN
   EXPECT_EQ(Wrong<float>("f32", "P(min)", {0.0F, -0.0F}, -0.0F), 0);
   EXPECT_EQ(Wrong<float>("f32", "P(min)", {0.0F, -0.0F}, 0.0F), 1);
   EXPECT_EQ(Wrong<float>("f32", "P(product)", {0, kInf}, kNan), 0);
@@ -212,12 +212,12 @@ TEST(GivenTest, APartialTargetIsPutTogether) {
   EXPECT_TRUE(run({{101, 202}, {1010, 2020}, {101, 202}, {1010, 2020}}).ok());
   EXPECT_TRUE(run({{1111, 2222}, {0, 0}, {1111, 2222}, {0, 0}}).ok());
   EXPECT_EQ(run({{101, 202}, {1010, 2021}, {101, 202}, {1010, 2021}}).first_wrong,
-            "rank 0 and its partial group do not hold together 2222 at [1]; the rank holds 202");
+            "rank 0 and its partial group together do not hold 2222 at [1]; the rank holds 202");
   EXPECT_EQ(run({{101, 202}, {1010, 2020}, {101, 202}, {1010, 2021}}).first_difference,
             "ranks 1 and 3 differ at [1]: 2020 and 2021");
 }
 
-// The target's op need not be the source's: what was added up is held together by factors.
+// The target's op may differ from the source's: the sum is split into factors.
 TEST(GivenTest, ASumMayBecomeAPartialProduct) {
   const Sharding from = Of("c64[2]", "a=2,b=2", "P,R");
   const Sharding to = from.WithPlacements("R,P(product)").value();
@@ -232,7 +232,7 @@ TEST(GivenTest, ASumMayBecomeAPartialProduct) {
   EXPECT_TRUE(run({1, 0, 0, 2}, {3, 0, 1, 0}).ok());
   EXPECT_TRUE(run({0, 3, 1, 0}, {0, -1, 0, 2}).ok());
   EXPECT_FALSE(run({3, 1, 0, 2}, {1, 0, 1, 0}).ok());
-  // The product of the contributions is not meant.
+  // The product of the contributions is wrong.
   EXPECT_FALSE(run({3, -1, 0, 0}, {1, 0, 1, 0}).ok());
 }
 
@@ -269,7 +269,7 @@ TEST(GivenTest, ReplicasOfTheSource) {
   EXPECT_EQ(result.first_difference, "ranks 6 and 7 differ at [1]: 4 and 9");
 }
 
-// Casts of what is moved and of what is reduced, by the naive engine, whose casts are others.
+// Casts with and without a reduction, by the naive engine, which has other casts.
 TEST(GivenTest, CastsAreRightInAnyReduceDType) {
   Random random(17);
   int64_t visited = 0;
@@ -297,7 +297,7 @@ TEST(GivenTest, CastsAreRightInAnyReduceDType) {
     ASSERT_TRUE(right.ok()) << TextOf(pair.from, *to) << " of " << Name(target) << " reduced in "
                             << (reduce ? Name(*reduce) : "default") << ": " << right.ToString();
     ++visited;
-    // A value far off is wrong, unless it is not alone.
+    // A value that is far off is wrong, unless it is one of several contributions.
     std::vector<std::byte>& buffer = out[random.Below(std::ssize(out))];
     if (to->HasPartial() || buffer.empty()) continue;
     const int64_t width = BitWidth(target) / 8;
@@ -307,14 +307,14 @@ TEST(GivenTest, CastsAreRightInAnyReduceDType) {
     if (!check().ok()) ++found;
   }
   EXPECT_GT(visited, 100 / TestFraction());
-  // The rest are sums that may overflow, and bits that no bound excludes.
+  // The others are sums that may overflow, and bits that no bound excludes.
   EXPECT_GT(found, damaged * 8 / 10);
 }
 
 TEST(GivenTest, TheReduceDTypeSaysHowASumRounds) {
   const Sharding from = Of("bf16[1]", "a=2", "P");
   const Sharding to = Of("f32[1]", "a=2", "R");
-  // 1 + 2^-9 is no bf16.
+  // 1 + 2^-9 is not a bf16.
   const Buffers in = BytesOf<uint16_t>({{0x3f80}, {0x3b00}});
   const auto in_f32 = [&](const Buffers& out) {
     return CheckGiven(from, to, Views(in), Views(out), DType::kF32).value();
@@ -322,7 +322,7 @@ TEST(GivenTest, TheReduceDTypeSaysHowASumRounds) {
   EXPECT_TRUE(in_f32(BytesOf<float>({{1.001953125F}, {1.001953125F}})).ok());
   EXPECT_EQ(in_f32(BytesOf<float>({{1.001953125F}, {1}})).first_wrong,
             "rank 1 holds 1 at [0], not 1.001953125");
-  // By default the sum is one of bf16, which rounds.
+  // By default the sum is in bf16, which rounds.
   EXPECT_TRUE(Check(from, to, in, BytesOf<float>({{1}, {1}})).ok());
 }
 

@@ -1,5 +1,5 @@
-// What contributions give by definition, and which results of an engine are right, for one element.
-// Private to //testing.
+// The right value of one element computed from its contributions, and the bound for an engine's
+// result. Private to //testing.
 //
 //   const Expected sum = ExpectedSum<F32>({1, 2, 3}, /*divisor=*/1, /*operations=*/3);
 //   IsWithin(sum, 6);              // and nothing else: small integers are exact in any order
@@ -17,17 +17,17 @@
 
 namespace meshift::testkit {
 
-// Wider than every dtype, so that the reference's own error hardly counts.
+// Wider than every dtype, so that the reference's own error is negligible.
 using Real = long double;
 
-// The definition's value, and how far off any order of evaluation may be.
+// The value, and the largest error of any order of evaluation.
 struct Expected {
   Real value = 0;
   Real bound = 0;
-  bool may_overflow = false;  // some order gives an infinity or NaN on the way
+  bool may_overflow = false;  // some order has an infinite or NaN intermediate
 };
 
-// x = m * 2^exponent with an odd m of so many bits; zero and what is not finite have 0 bits.
+// x = m * 2^exponent with an odd m of `bits` bits; bits is 0 for zero, infinities and NaN.
 struct Significand {
   int bits = 0;
   int exponent = 0;
@@ -45,7 +45,7 @@ Real LargestOf() {
   return T::Decode(T::kMaxBits);
 }
 
-// The relative error of `operations` roundings in a row, each by half an ulp at most.
+// The relative error of `operations` consecutive roundings, each by at most half an ulp.
 template <typename T>
 Real RelativeError(int64_t operations) {
   const Real half_ulp = std::ldexp(Real{1}, -T::kMantissaBits - 1);
@@ -53,12 +53,12 @@ Real RelativeError(int64_t operations) {
          static_cast<Real>(operations) * std::numeric_limits<Real>::epsilon();
 }
 
-// The sum divided by `divisor`.
+// The expected sum, divided by `divisor`.
 template <typename T>
 Expected ExpectedSum(absl::Span<const double> terms, int64_t divisor, int64_t operations) {
   const auto d = static_cast<Real>(divisor);
   Real sum = 0;
-  Real magnitude = 0;  // of the finite terms
+  Real magnitude = 0;  // sum over the finite terms
   int least = std::numeric_limits<int>::max();
   bool divides = true;  // every term is a whole multiple of the divisor, times a power of two
   for (const double term : terms) {
@@ -72,8 +72,8 @@ Expected ExpectedSum(absl::Span<const double> terms, int64_t divisor, int64_t op
   const Real relative = RelativeError<T>(operations);
   const Real largest = LargestOf<T>();
   expected.may_overflow = magnitude * (1 + relative) > largest;
-  // All partial sums are multiples of the least bit, and fit. What is divided keeps fitting unless
-  // it falls below the least value of the dtype.
+  // All partial sums are multiples of the least bit, and fit. A quotient fits too, unless it falls
+  // below the least value of the dtype.
   const bool fits =
       magnitude == 0 || magnitude <= std::ldexp(Real{1}, least + T::kMantissaBits + 1);
   const bool stays = magnitude == 0 || std::ldexp(Real{1}, least) / d >= T::Tiny();
@@ -89,7 +89,7 @@ Expected ExpectedProduct(absl::Span<const double> factors, int64_t operations) {
   Real most = 1;
   Real least = 1;
   int bits = 0;
-  int exponents = 0;  // of the least bits below 1
+  int exponents = 0;  // sum of the exponents of least bits below 1
   bool finite = true;
   for (const double factor : factors) {
     product *= factor;
@@ -106,12 +106,12 @@ Expected ExpectedProduct(absl::Span<const double> factors, int64_t operations) {
   const Real relative = RelativeError<T>(operations);
   expected.may_overflow = !(most * (1 + relative) <= LargestOf<T>());
   if (finite && (!std::isfinite(most) || least < std::numeric_limits<Real>::min())) {
-    // Beyond what the reference can follow: any result may be right.
+    // The reference cannot follow this range: any result may be right.
     return {.value = 0, .bound = std::numeric_limits<Real>::infinity(), .may_overflow = true};
   }
   const bool fits = bits <= T::kMantissaBits + 1 && std::ldexp(Real{1}, exponents) >= T::Tiny();
   if (fits && !expected.may_overflow) return expected;
-  // What falls below the normal numbers loses up to Tiny(), times the factors yet to come.
+  // A product below the normal numbers loses up to Tiny(), times the factors after it.
   expected.bound = relative * std::abs(product) + static_cast<Real>(operations) * T::Tiny() * most;
   return expected;
 }

@@ -1,5 +1,5 @@
-// Who holds what on both sides of a redistribution, and how the sides hang together. Private to
-// //testing.
+// The regions of all ranks on both sides of a redistribution, and the reduction between the sides.
+// Private to //testing.
 //
 //   const World world(source, target, PathOf(source, target, std::nullopt));
 //   ForEachElement(world, [](size_t s, int64_t source, size_t t, int64_t target) {...});
@@ -46,7 +46,7 @@ std::string ValueText(typename T::Bits bits) {
   }
 }
 
-// One side: who holds what, and how its partial coordinates combine.
+// One side: the regions of its ranks, and how its partial coordinates combine.
 struct Side {
   explicit Side(const Sharding& sharding)
       : mesh(sharding.mesh()), positions(PositionsOf(sharding)), shape(sharding.shape()) {
@@ -86,7 +86,7 @@ struct Side {
     }
     return absl::OkStatus();
   }
-  // "[1,2]", of the element that is `local` in the row-major content of the region.
+  // "[1,2]", the index of the element at `local` in the row-major content of the region.
   std::string IndexText(const Region& region, int64_t local) const {
     std::vector<int64_t> index(shape.size());
     for (size_t d = shape.size(); d-- > 0;) {
@@ -105,7 +105,7 @@ struct Side {
   std::vector<Region> regions;  // in items; per entry of positions.shards
   int element_bytes = 1;
   int columns_per_item = 1;
-  std::optional<ReduceOp> op;  // avg where any mesh dim is P(avg)
+  std::optional<ReduceOp> op;  // avg if any mesh dim is P(avg)
   int64_t divisor = 1;         // product of the sizes of the P(avg) mesh dims
 };
 
@@ -116,11 +116,11 @@ typename T::Bits LoadAt(absl::Span<const std::byte> buffer, int64_t index) {
   return bits;
 }
 
-// How dtypes change on the way: what is reduced is cast to `reduce`, reduced, and cast to the
-// target's dtype; else elements are cast at once.
+// The dtypes of a redistribution: contributions are cast to `reduce`, reduced, and cast to the
+// target's dtype; elements that are not reduced are cast directly.
 struct Path {
   DType reduce = DType::kF32;
-  bool reduces = false;    // any mesh dim
+  bool reduces = false;    // whether any mesh dim is reduced
   std::vector<bool> kept;  // per mesh dim: partial in source and target, and not reduced
 
   bool Casts(const Sharding& source, const Sharding& target) const {
@@ -128,8 +128,8 @@ struct Path {
   }
 };
 
-// Mesh dims that are partial on both sides keep their contributions where all casts are exact; else
-// they are reduced, and made anew. `reduce` nullopt: the default of docs/plan_format.md.
+// Mesh dims that are partial on both sides keep their contributions if all casts are exact; else
+// they are reduced and become partial again. `reduce` nullopt: the default of docs/plan_format.md.
 inline Path PathOf(const Sharding& source, const Sharding& target, std::optional<DType> reduce) {
   const DType from = source.dtype();
   const DType to = target.dtype();
@@ -150,7 +150,7 @@ inline Path PathOf(const Sharding& source, const Sharding& target, std::optional
   return path;
 }
 
-// Both sides, and how they hang together.
+// Both sides, and the reduction between them.
 struct World {
   World(const Sharding& source, const Sharding& target, const Path& path)
       : from(source), to(target) {
@@ -167,7 +167,7 @@ struct World {
       if (placement.op() == ReduceOp::kAvg) {
         (kept ? reduction.kept_divisor : reduction.reduced_divisor) *= size;
       }
-      // As PositionsOf numbers the partial coordinates: the last mesh dim varies fastest.
+      // In the order of PositionsOf: the last mesh dim varies fastest.
       std::vector<int64_t> longer;
       for (const int64_t part : part_of) {
         for (int64_t i = 0; i < size; ++i) longer.push_back(kept ? part * size + i : part);
@@ -182,7 +182,7 @@ struct World {
   Reduction reduction;
 };
 
-// Where `index` is in the row-major content of the region.
+// The position of `index` in the row-major content of the region.
 inline int64_t LocalIndex(const Region& region, absl::Span<const int64_t> index) {
   int64_t local = 0;
   for (size_t d = 0; d < index.size(); ++d) {
@@ -191,8 +191,8 @@ inline int64_t LocalIndex(const Region& region, absl::Span<const int64_t> index)
   return local;
 }
 
-// Calls visit(s, source, t, target) for every element and every pair of shards that hold it: local
-// index `source` in shard s of the source, `target` in shard t of the target.
+// Calls visit(s, source, t, target) for every element and every pair of shards that hold it: at
+// local index `source` in shard s of the source, at `target` in shard t of the target.
 template <typename Visit>
 void ForEachElement(const World& world, Visit visit) {
   for (size_t t = 0; t < world.to.regions.size(); ++t) {
@@ -219,7 +219,7 @@ void ForEachElement(const World& world, Visit visit) {
   }
 }
 
-// "rank 3 holds ... at [1,2], not ...", by position and local index in shard t of the target.
+// "rank 3 holds ... at [1,2], not ...", for a position and a local index in shard t of the target.
 inline std::string WrongText(const World& world, size_t t, int64_t position, int64_t local,
                              const std::string& got, const std::string& want) {
   const int64_t rank = world.to.mesh.RankAt(position);
@@ -228,7 +228,7 @@ inline std::string WrongText(const World& world, size_t t, int64_t position, int
     return fmt::format("rank {} holds {} at {}, not {}", rank, got, index, want);
   }
   return fmt::format(
-      "rank {} and its partial group do not hold together {} at {}; the rank holds {}", rank, want,
+      "rank {} and its partial group together do not hold {} at {}; the rank holds {}", rank, want,
       index, got);
 }
 

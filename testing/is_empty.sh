@@ -1,5 +1,5 @@
 #!/bin/bash
-# Fails, and prints the file, where it is not empty.
+# Fails, and prints the file, if it is not empty.
 if [[ -s "$1" ]]; then
   echo "These should not be there:"
   cat "$1"

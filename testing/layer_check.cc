@@ -10,8 +10,8 @@
 namespace meshift::testkit {
 namespace {
 
-// What targets and the bytes around them hold before a call, so that what is not written, and what
-// is written beside it, shows.
+// Fills targets and the bytes around them before a call, so that elements that are not written, and
+// writes outside the target, are detected.
 constexpr std::byte kPoison{0xa5};
 constexpr size_t kGuard = 64;  // a multiple of the alignment
 
@@ -64,9 +64,8 @@ class LayerRunner {
       if (std::equal(before.begin(), before.end(), source.begin()) && sources_[p].GuardsHold()) {
         continue;
       }
-      return FailedPrecondition(
-          "the layer wrote to the source of rank {}, which is only to be read",
-          oracle_.source().mesh().RankAt(static_cast<int64_t>(p)));
+      return FailedPrecondition("the layer wrote to the source of rank {}, which is read-only",
+                                oracle_.source().mesh().RankAt(static_cast<int64_t>(p)));
     }
     for (size_t p = 0; p < targets_.size(); ++p) {
       if (targets_[p].GuardsHold()) continue;

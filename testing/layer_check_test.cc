@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A gradient sync on dp=3, tp=2: the sum over dp, rank = 2 * dp + tp.
+// A gradient sync on dp=3, tp=2: the sum over dp, with rank = 2 * dp + tp.
 constexpr int kDp = 3;
 constexpr int kTp = 2;
 
@@ -28,7 +28,7 @@ class GradientSync : public ::testing::Test {
     return CheckLayer({.from = from_, .to = to_, .seed = 5}, layer);
   }
 
-  // The layer as it should be.
+  // The correct layer.
   static absl::Status Sum(const LocalTensors& local) {
     for (int rank = 0; rank < kDp * kTp; ++rank) {
       const absl::Span<float> out = local.target<float>(rank);
@@ -73,7 +73,7 @@ TEST_F(GradientSync, ALostContributionIsFound) {
   const auto result = Check([](const LocalTensors& local) {
     EXPECT_TRUE(Sum(local).ok());
     for (int rank = 0; rank < 6; ++rank) {
-      // The last element lacks the last rank's gradient.
+      // The last element is missing the last rank's gradient.
       local.target<float>(rank).back() -= local.source<float>(4 + rank % kTp).back();
     }
     return absl::OkStatus();
@@ -90,7 +90,7 @@ TEST_F(GradientSync, WhatIsNotWrittenIsFound) {
   EXPECT_EQ(result->wrong, 4 * kDp * 7 * 5);  // four calls
 }
 
-// Every rank adds in an order of its own: right up to rounding, but not the same bits.
+// Every rank adds in a different order: right up to rounding, but with different bits.
 TEST_F(GradientSync, ReplicasThatDifferInRoundingAreFound) {
   const auto result = Check([](const LocalTensors& local) {
     for (int rank = 0; rank < 6; ++rank) {
@@ -142,7 +142,7 @@ TEST_F(GradientSync, WritingToASourceIsAnError) {
   });
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Message(result.status()),
-            "the layer wrote to the source of rank 3, which is only to be read");
+            "the layer wrote to the source of rank 3, which is read-only");
 }
 
 TEST_F(GradientSync, WritingNextToATargetIsAnError) {
@@ -162,7 +162,7 @@ TEST_F(GradientSync, ErrorsOfTheLayerComeBack) {
   EXPECT_EQ(result.status(), absl::DataLossError("gone"));
 }
 
-// A maximum that loses NaN, which is right only where none is met.
+// A maximum that loses NaN, which is right only if there is none.
 TEST(CheckLayer, SpecialValuesCanBeLeftOut) {
   const Sharding from = *Sharding::Parse("f32[64] on a=3 as P(max)");
   const Sharding to = *from.WithPlacements("R");
@@ -184,7 +184,7 @@ TEST(CheckLayer, SpecialValuesCanBeLeftOut) {
   EXPECT_TRUE(without->ok()) << without->ToString();
 }
 
-// An unshard onto another mesh, with ranks in another order.
+// An unshard onto another mesh, with ranks in a different order.
 TEST(CheckLayer, TwoMeshes) {
   const Sharding from = *Sharding::Parse("f64[5] on a=2 as S(0)");
   const Sharding to = *Sharding::Parse("f64[5] on b=3@2,0,1 as R");

@@ -60,7 +60,7 @@ bool PlanMatcher::MatchAndExplain(const Plan& plan,
 bool PlanMatcher::MatchAndExplain(const absl::StatusOr<Plan>& plan,
                                   ::testing::MatchResultListener* listener) const {
   if (plan.ok()) return MatchAndExplain(*plan, listener);
-  *listener << "which is no plan";
+  *listener << "which is not a plan";
   return false;
 }
 
@@ -87,8 +87,8 @@ PlanMatcher Takes(std::vector<std::string> steps) {
                                      steps[common])};
         }
         if (taken.size() > steps.size()) {
-          return {false,
-                  fmt::format("which goes on after {} steps with {}", steps.size(), taken[common])};
+          return {false, fmt::format("which continues after {} steps with {}", steps.size(),
+                                     taken[common])};
         }
         return {true, ""};
       });

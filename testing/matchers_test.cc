@@ -26,14 +26,14 @@ Plan Planned(const std::string& from_text, const std::string& to_text,
   return *MakePlan(from, *from.WithPlacements(to_text), options);
 }
 
-// What a failure says behind the printed plan; "matches" where there is none.
+// The explanation of a failure after the printed plan; "matches" if it does not fail.
 std::string Why(const PlanMatcher& matcher, const Plan& plan) {
   StringMatchResultListener listener;
   const bool matches = ExplainMatchResult(matcher, plan, &listener);
   return (matches ? "matches, " : "") + listener.str();
 }
 
-// One step, two, none.
+// Plans with one step, two, and none.
 class MatchersTest : public ::testing::Test {
  protected:
   const Plan one_ = Planned("bf16[16,8] on ddp=8,fsdp=5,tp=1 as P,P,R", "R,R,R");
@@ -65,8 +65,9 @@ TEST_F(MatchersTest, TakesIsTheExactList) {
             "whose step 1 is all_gather{b}, not all_to_all{b}");
   EXPECT_EQ(Why(Takes({"all_gather{b}", "all_reduce{a}"}), two_),
             "whose step 0 is all_reduce{a}, not all_gather{b}");
-  EXPECT_EQ(Why(Takes({"all_reduce{a}"}), two_), "which goes on after 1 steps with all_gather{b}");
-  EXPECT_EQ(Why(Takes({}), two_), "which goes on after 0 steps with all_reduce{a}");
+  EXPECT_EQ(Why(Takes({"all_reduce{a}"}), two_),
+            "which continues after 1 steps with all_gather{b}");
+  EXPECT_EQ(Why(Takes({}), two_), "which continues after 0 steps with all_reduce{a}");
   EXPECT_EQ(Why(Takes({"all_reduce{a}", "all_gather{b}", "slice{a}"}), two_),
             "which ends after 2 steps: slice{a} is missing");
   EXPECT_EQ(DescribeMatcher<Plan>(Takes({"all_reduce{a}", "all_gather{b}"})),
@@ -136,7 +137,7 @@ TEST_F(MatchersTest, AnErrorMatchesNothingAndIsShown) {
       new absl::StatusOr<Plan>(absl::UnimplementedError("not in this version"));
   EXPECT_NONFATAL_FAILURE(EXPECT_THAT(*static_error, IsProven()),
                           "Expected: the plan is accepted by the verifier\n"
-                          "  Actual: UNIMPLEMENTED: not in this version, which is no plan");
+                          "  Actual: UNIMPLEMENTED: not in this version, which is not a plan");
 }
 
 TEST_F(MatchersTest, AFailureShowsThePlan) {

@@ -114,7 +114,7 @@ class NaiveEngine {
         return Identity<T>(placement.op());
       }
     }
-    // On another mesh all that is partial is reduced, whatever the coordinate.
+    // For another mesh all partial mesh dims are reduced, whatever the coordinate.
     if (!(from_.mesh() == to_.mesh())) coordinate.assign(from_.mesh().NumDims(), 0);
     int64_t divisor = 1;
     for (const int d : reduced_) {
@@ -162,7 +162,7 @@ class NaiveEngine {
   std::vector<int> reduced_;  // mesh dims
   std::map<int, std::vector<int64_t>> orders_;
   bool divides_at_once_ = false;
-  // Per partial coordinate, flattened, and element: a position that has it, and where.
+  // Per flattened partial coordinate and element: a position that holds it, and the local index.
   std::vector<std::vector<std::pair<int64_t, int64_t>>> owners_;
 };
 
@@ -172,8 +172,8 @@ Buffers RunAs(const Sharding& from, const Sharding& to, const Buffers& in,
   return NaiveEngine<T>(from, to, in, options, keeps).Run();
 }
 
-// All magnitudes of a float of at most 16 bits, and one beyond the largest, by their bits: a sorted
-// list.
+// All magnitudes of a float of at most 16 bits, and one beyond the largest: a sorted list, indexed
+// by bits.
 template <typename T>
 const std::vector<long double>& Magnitudes() {
   static const auto& magnitudes = *new std::vector<long double>([] {
@@ -187,7 +187,7 @@ const std::vector<long double>& Magnitudes() {
   return magnitudes;
 }
 
-// A real number holds any value of any real dtype.
+// Holds any value of any real dtype.
 using Real = long double;
 static_assert(std::numeric_limits<Real>::digits >= 64);
 
@@ -266,7 +266,7 @@ Buffers CastAll(DType from, DType to, const Buffers& in) {
   });
 }
 
-// Fills what ranks hold that a mask leaves nothing to: the identity of the target's dtype.
+// Writes the identity of the target's dtype on ranks that a mask leaves without values.
 void FillMasked(const Sharding& from, const Sharding& to, bool keeps, Buffers* out) {
   for (int64_t p = 0; p < to.mesh().NumRanks(); ++p) {
     const Coordinate at = to.mesh().CoordinateAt(p);

@@ -1,14 +1,14 @@
-// The kit's own idea of every dtype: how its bits are a number, and how numbers combine. Written
-// for itself, without a look at what engines do, so that both cannot be wrong together.
+// The test kit's own definition of every dtype: the number that its bits mean, and how numbers
+// combine. Shares no code with the engines, so that both cannot have the same bug.
 //
 //   F16::Decode(0x3c00)                    // 1.0
 //   F16::Encode(1.0 + 1.0 / 2048)          // 0x3c00: round to nearest, ties to even
 //   Fold<F16>(ReduceOp::kMax, -0.0, 0.0)   // 0.0
 //
-// A type T has Bits (what lies in memory) and Wide (in which the definition is evaluated): double
-// for floats, a pair of them for complex numbers, 128 bits for integers and bool. NaN is encoded
-// as the positive quiet one without payload; e4m3 (OCP e4m3fn) has no infinity and overflows to
-// NaN.
+// A type T has Bits (the memory representation) and Wide (the type of the oracle's arithmetic):
+// double for floats, a pair of them for complex numbers, 128 bits for integers and bool. NaN is
+// encoded as the positive quiet NaN without payload; e4m3 (OCP e4m3fn) has no infinity and
+// overflows to NaN.
 #ifndef MESHIFT_TESTING_NUMBER_H_
 #define MESHIFT_TESTING_NUMBER_H_
 
@@ -85,14 +85,14 @@ struct Float {
       // Bits of the 53-bit significand that are cut off; a subnormal result keeps fewer.
       const int subnormal = exponent < 1 - kBias ? 1 - kBias - exponent : 0;
       const int cut = 52 - kManBits + subnormal;
-      if (cut > 53) return sign;  // also zero: less than half of the least magnitude
+      if (cut > 53) return sign;  // less than half of the least magnitude, or zero
       if (exponent > kBias + 1) return Overflow(sign);
       const uint64_t significand = (u & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
       const uint64_t half = uint64_t{1} << (cut - 1);
       const uint64_t rest = significand & ((half << 1) - 1);
       uint64_t kept = significand >> cut;
       if (rest > half || (rest == half && (kept & 1) != 0)) ++kept;
-      // `kept` holds the leading 1, which counts as one exponent; a carry goes where it belongs.
+      // `kept` includes the leading 1, which adds one to the exponent; so does a carry.
       uint64_t magnitude = kept;
       if (subnormal == 0) magnitude += static_cast<uint64_t>(exponent + kBias - 1) << kManBits;
       if (magnitude > kMaxBits) return Overflow(sign);
@@ -142,7 +142,7 @@ struct Integer {
   static Bits Encode(Wide value) { return static_cast<Bits>(value); }
 };
 
-// A bool is a byte; one that is neither 0 nor 1 keeps its value and is found wrong.
+// A bool is one byte. A byte other than 0 and 1 keeps its value, so that it is found wrong.
 using Bool = Integer<uint8_t, uint8_t, Int128, Family::kBool>;
 using I8 = Integer<int8_t, uint8_t>;
 using I16 = Integer<int16_t, uint16_t>;
@@ -152,7 +152,7 @@ using U8 = Integer<uint8_t, uint8_t>;
 using U16 = Integer<uint16_t, uint16_t>;
 using U32 = Integer<uint32_t, uint32_t>;
 using U64 = Integer<uint64_t, uint64_t>;
-using U128 = Integer<Uint128, Uint128, Uint128>;  // 16 bytes that are only moved
+using U128 = Integer<Uint128, Uint128, Uint128>;  // 16 bytes that are moved but never computed with
 
 template <typename PartT>
 struct Complex {
@@ -175,8 +175,8 @@ struct Complex {
 using C64 = Complex<F32>;
 using C128 = Complex<F64>;
 
-// `a` op `b` in Wide; avg folds as sum. Integers wrap at 128 bits. min and max: -0 < +0, and a NaN
-// wins. REQUIRES: T has the op.
+// `a` op `b` in Wide; avg adds. Integers wrap at 128 bits. min and max: -0 < +0, and a NaN wins.
+// REQUIRES: T has the op.
 template <typename T>
 typename T::Wide Fold(ReduceOp op, typename T::Wide a, typename T::Wide b) {
   using Wide = typename T::Wide;
@@ -209,8 +209,8 @@ typename T::Wide Fold(ReduceOp op, typename T::Wide a, typename T::Wide b) {
   }
 }
 
-// What an op leaves unchanged: sum -0.0 (integers 0), product 1, min and max the largest and the
-// smallest value, and all ones, or and xor 0. REQUIRES: T has the op.
+// The identity of an op: sum -0.0 (integers 0), product 1, min and max the largest and the smallest
+// value, and all ones, or and xor 0. REQUIRES: T has the op.
 template <typename T>
 typename T::Bits Identity(ReduceOp op) {
   using Bits = typename T::Bits;

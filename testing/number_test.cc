@@ -15,7 +15,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// The value of a small float by the formula of the standard.
+// The value of a small float by the standard's formula.
 struct Format {
   int exp_bits;
   int man_bits;
@@ -51,7 +51,7 @@ void ExpectDecodesByFormula(const Format& format) {
   }
 }
 
-// Between neighbours, the nearer one wins and halfway the even one.
+// Between neighbours, the nearer one wins, and the even one in the middle.
 template <typename T>
 void ExpectRoundsToNearestEven(const Format& format) {
   using Bits = typename T::Bits;
@@ -67,7 +67,7 @@ void ExpectRoundsToNearestEven(const Format& format) {
     ASSERT_EQ(T::Encode(std::nextafter(high, 0)), bits + 1) << high;
     ASSERT_EQ(T::Encode(-middle), static_cast<Bits>(even | T::kSign)) << middle;
   }
-  // Beyond the largest value: half a step more still rounds down where the even one is below.
+  // Beyond the largest value, half a step still rounds down if the value below is even.
   const double largest = ByFormula(T::kMaxBits, format);
   const double step = largest - ByFormula(T::kMaxBits - 1U, format);
   const Bits overflow = format.has_inf ? T::kInfinity : T::kNan;

@@ -1,4 +1,4 @@
-// Local tensors of all ranks, as the oracle makes and judges them, for its tests.
+// Buffers of all ranks for tests of the oracle: sources, targets, and a check of targets.
 //
 //   const Buffers sources = SourcesOf(oracle, fill);
 //   EXPECT_TRUE(Check(oracle, fill, TargetsOf(oracle, fill)).ok());

@@ -55,7 +55,7 @@ struct Totals {
   }
 };
 
-// Rows per rank: any, none for some, or all for one.
+// Random numbers of rows per rank; none on some ranks, or all on one.
 Placement::Sizes RandomRows(int64_t ranks, Random& random) {
   Placement::Sizes sizes(ranks, 0);
   const int64_t kind = random.Below(4);
@@ -66,7 +66,7 @@ Placement::Sizes RandomRows(int64_t ranks, Random& random) {
   return sizes;
 }
 
-// `total` rows among the ranks in another way.
+// Distributes `total` rows differently.
 Placement::Sizes OtherRows(int64_t ranks, int64_t total, Random& random) {
   Placement::Sizes sizes(ranks, 0);
   for (int64_t row = 0; row < total; ++row) ++sizes[random.Below(1 + random.Below(ranks))];
@@ -94,7 +94,7 @@ class PayloadCheck {
   absl::Status RunCase(uint64_t seed) {
     Random random(seed);
     const int64_t ranks = mesh_.NumRanks();
-    // Of these each rank tells its own only.
+    // Each rank passes only its own number of rows.
     const Placement::Sizes known = RandomRows(ranks, random);
     MESHIFT_ASSIGN_OR_RETURN(const Placement::Sizes rows,
                              sizes_->Gather(0, known[engine_->rank()]));
@@ -127,7 +127,7 @@ class PayloadCheck {
     }
     const bool is_ragged = tensors[0].from.placement(0).IsRagged();
     if (kind != 0 || sizes == RaggedSizes::kCost || !is_ragged) return absl::OkStatus();
-    // All that the others have; or as if each had as much as the largest.
+    // All rows of the other ranks, or as if each had the rows of the largest.
     const int64_t most = *std::max_element(rows.begin(), rows.end());
     const int64_t sent_rows =
         sizes == RaggedSizes::kMax ? (ranks - 1) * most : total - rows[engine_->rank()];
@@ -139,11 +139,11 @@ class PayloadCheck {
   }
 
  private:
-  // Redistributes the tensors, in a call each or in one, and compares what this rank then has.
+  // Redistributes the tensors, in a call each or in one, and checks this rank's targets.
   absl::StatusOr<Totals> RunCalls(const std::vector<Tensor>& tensors, RaggedSizes sizes,
                                   bool apart) {
     Redistributor& redistribute = redistributors_[static_cast<size_t>(sizes)];
-    std::vector<Bytes8> host(tensors.size());  // until the copies from it are done
+    std::vector<Bytes8> host(tensors.size());  // must live until the copies from it are done
     std::vector<std::unique_ptr<Buffer>> buffers;
     std::vector<Redistribution> list;
     std::vector<Oracle> oracles;

@@ -1,5 +1,5 @@
-// Quantized tokens on any engine: ranks exchange how many rows each has, and redistribute an fp8 or
-// fp4 payload together with its scales.
+// Checks quantized payloads on any engine: ranks exchange their numbers of rows, and redistribute
+// an fp8 or fp4 payload together with its scales.
 //
 //   // On every rank, at the same time:
 //   EXPECT_EQ(Message(CheckPayloads(engine, {.cases = 100})), "");
@@ -18,13 +18,13 @@ struct PayloadCheckOptions {
   uint64_t seed = 1;
 };
 
-// Collective over all ranks of the engine. Each case has rows at random (also none for some ranks,
-// or all for one), one of four formats (f8e4m3, f8e5m2 and f4e2m1 with scales of f32 or f8e4m3), a
-// target that is replicated, cut by other ragged rows, or by columns, and blocks that are padded,
-// exact, or as cost has it. Tensors go in one call, and once more in a call each. An error where an
-// element of this rank is not the definition's, where the one call makes other than half the
-// collectives or sends other bytes, or where a gather makes more than one, or sends other than what
-// the rows say.
+// Collective over all ranks of the engine. Each case has random numbers of rows (also none for some
+// ranks, or all on one), one of four formats (f8e4m3, f8e5m2 and f4e2m1 with scales of f32 or
+// f8e4m3), a target that is replicated, cut by other ragged rows, or by columns, and blocks that
+// are padded, exact, or chosen by cost. The payload and its scales are redistributed in one call,
+// and again in a call each. An error if an element of this rank is wrong; if the one call does not
+// have half the collectives and the same bytes; or if a gather has more than one collective, or
+// does not send the bytes of the rows.
 absl::Status CheckPayloads(Engine* engine, const PayloadCheckOptions& options = {});
 
 }  // namespace meshift::testkit

@@ -16,9 +16,9 @@
 namespace meshift::testkit {
 namespace {
 
-// What targets and workspaces hold before a run, so that what is not written shows.
+// Fills targets and workspaces before a run, so that elements that are not written are detected.
 constexpr std::byte kPoison{0xa5};
-// A world has all ranks up to the mesh's largest, and each costs memory, used or not.
+// The world has a rank for every number up to the mesh's largest. Each costs memory, used or not.
 constexpr int64_t kMaxWorld = int64_t{1} << 20;
 
 }  // namespace
@@ -30,8 +30,9 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(const DeviceMesh&
     for (int64_t rank : mesh.Ranks()) last = std::max(last, rank);
   }
   if (last >= kMaxWorld) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "rank {} makes a world of {} ranks; a test may have {}", last, last + 1, kMaxWorld));
+    return absl::ResourceExhaustedError(
+        fmt::format("rank {} needs a world of {} ranks; a test may have at most {}", last, last + 1,
+                    kMaxWorld));
   }
   auto runner = std::unique_ptr<PlanRunner>(new PlanRunner(mesh));
   MESHIFT_ASSIGN_OR_RETURN(
@@ -50,7 +51,7 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(const DeviceMesh&
 }
 
 PlanRunner::~PlanRunner() {
-  // A run that failed may have left work on streams: it ends before the buffers do.
+  // A failed run may have left work on streams: end it before the buffers are freed.
   for (Rank& rank : ranks_) rank.groups->AbortAll();
   for (Rank& rank : ranks_) rank.stream.reset();
 }

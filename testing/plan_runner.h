@@ -1,15 +1,15 @@
-// Runs plans on the in-process engine, all ranks from one thread, and judges what every rank holds
-// by the definition.
+// Runs plans on the in-process engine, all ranks from one thread, and checks each rank's result
+// with the oracle.
 //
-//   // The mesh of the plan, or UnionMesh of its two.
+//   // The mesh of the plan, or UnionMesh of its two meshes.
 //   MESHIFT_ASSIGN_OR_RETURN(auto runner, PlanRunner::Create(mesh));
 //   const Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}}};
 //   MESHIFT_ASSIGN_OR_RETURN(PlanRun run, runner->Run(plan, passes));
-//   run.data.ok();                      // or run.data.ToString() says which rank holds what
+//   run.data.ok();                      // else run.data.ToString() names a rank and an element
 //   run.bytes_sent[0];                  // of step 0, counted from the arguments of the calls
 //
-// The plan is not verified: this is also for plans that are damaged on purpose. For one call that
-// does everything see RedistributeAndCheck (meshift/testing.h).
+// The plan is not verified, so damaged plans can be run. RedistributeAndCheck (meshift/testing.h)
+// plans, verifies, runs and checks in one call.
 #ifndef MESHIFT_TESTING_PLAN_RUNNER_H_
 #define MESHIFT_TESTING_PLAN_RUNNER_H_
 
@@ -37,35 +37,35 @@
 
 namespace meshift::testkit {
 
-// One run: what the sources hold, and how the engine orders its additions.
+// One run: the values of the sources, and the order of the engine's additions.
 struct Pass {
   Fill fill;
   ReductionOrder order = ReductionOrder::kRanks;
-  int64_t domain_size = 1;  // of ReductionOrder::kTopology
+  int64_t domain_size = 1;  // for ReductionOrder::kTopology
 };
 
 struct PlanRun {
-  // Summed over the passes. Adversarial sums are off by more than rounding, so that with
-  // ReductionOrder::kAdversarial only replicas are compared.
+  // Summed over the passes. With ReductionOrder::kAdversarial only replicas are compared, since its
+  // sums are off by more than rounding.
   CheckResult data;
   std::vector<int64_t> bytes_sent;  // per step, by the rank that sends most
   // By position in the runner's mesh, per step.
   std::vector<std::vector<int64_t>> rank_bytes_sent;
 };
 
-// Not for use from several threads.
+// Not thread-safe.
 class PlanRunner {
  public:
-  // The runner has the ranks of `mesh`, whatever its dims. `timeout`: after how long without any
-  // progress a collective that lacks members ends.
-  // RESOURCE_EXHAUSTED: the mesh has a rank of 2^20 or more.
+  // The runner has the ranks of `mesh`, whatever its dims. `timeout`: a collective with missing
+  // members ends after this time without progress. RESOURCE_EXHAUSTED: the mesh has a rank of 2^20
+  // or more.
   static absl::StatusOr<std::unique_ptr<PlanRunner>> Create(
       const DeviceMesh& mesh, std::chrono::milliseconds timeout = std::chrono::seconds(10));
   ~PlanRunner();
 
-  // The ranks of source and target are among the runner's, else INVALID_ARGUMENT; those that are in
-  // neither take part without data. Targets and workspaces are poisoned before each pass. An error
-  // where the plan cannot be lowered or run.
+  // Ranks of source and target must be among the runner's, else INVALID_ARGUMENT; ranks in neither
+  // take part without data. Poisons targets and workspaces before each pass. Returns an error if
+  // the plan cannot be lowered or run.
   absl::StatusOr<PlanRun> Run(const Plan& plan, absl::Span<const Pass> passes);
 
   const DeviceMesh& mesh() const { return mesh_; }
@@ -77,7 +77,7 @@ class PlanRunner {
     std::unique_ptr<Stream> stream;
     Program program;
     std::unique_ptr<Executable> executable;
-    // In the meshes of source and target; nullopt: it has no part of it.
+    // In the meshes of source and target; nullopt: it is not in that mesh.
     std::optional<int64_t> source_position;
     std::optional<int64_t> target_position;
     std::vector<std::byte> source;

@@ -18,7 +18,7 @@ namespace {
 
 using Sizes = Placement::Sizes;
 
-// Up to 3 dims, of at most `num_ranks` ranks together and at least 2.
+// A mesh of up to 3 dims with at least 2 and at most `num_ranks` ranks.
 DeviceMesh RandomMesh(int64_t num_ranks, Random& random) {
   std::vector<DeviceMesh::Dim> dims;
   int64_t size = 1;
@@ -40,14 +40,14 @@ DeviceMesh RandomMesh(int64_t num_ranks, Random& random) {
   return DeviceMesh::Create(std::move(dims), std::move(ranks)).value();
 }
 
-// `n` sizes of units of `unit` that add up to `total`.
+// `n` multiples of `unit` that add up to `total`.
 Sizes RandomSizes(int64_t n, int64_t total, int64_t unit, Random& random) {
   Sizes sizes(n, 0);
   if (random.OneIn(6)) {  // one coordinate has all
     sizes[random.Below(n)] = total;
     return sizes;
   }
-  // Few coordinates share, or all may.
+  // Distributed over all coordinates, or only some.
   const int64_t sharing = random.OneIn(3) ? 1 + random.Below(n) : n;
   for (int64_t i = 0; i < total / unit; ++i) sizes[random.Below(sharing)] += unit;
   random.Shuffle(sizes);
@@ -62,8 +62,8 @@ std::vector<Cuts> CutsOf(const Sharding& sharding) {
   return cuts;
 }
 
-// `like`, of `tensor`, with ragged sizes of some outermost cuts; those of `other` where it has
-// them, half the time. nullopt where a cut would be inside a byte.
+// `like` for `tensor`, with ragged sizes of some outermost cuts; half the time those of `other`, if
+// it has them. nullopt if a cut would be inside a byte.
 std::optional<Sharding> Ragged(const Sharding& like, const TensorType& tensor,
                                const Sharding* other, Random& random) {
   std::vector<Placement> placements(like.placements().begin(), like.placements().end());
@@ -97,7 +97,7 @@ struct Kind {
   ReduceOp op = ReduceOp::kSum;
 };
 
-// Every dtype with each of its ops, and f4e2m1, which has none, one time in ten.
+// Every dtype with each of its ops; f4e2m1, which has no ops, is one in ten.
 std::vector<Kind> Kinds() {
   std::vector<Kind> kinds;
   for (int d = 0; d < kNumDTypes; ++d) {
@@ -115,7 +115,7 @@ std::optional<ConformanceCase> TryCase(int64_t num_ranks, const Kind& kind, uint
   Random random(seed);
   const DeviceMesh mesh = RandomMesh(num_ranks, random);
   const bool packed = kind.dtype == DType::kF4E2M1;
-  // Pairs of f4e2m1 are placed as bytes are.
+  // Pairs of f4e2m1 are placed like bytes.
   const RandomPair pair =
       RandomCaseOn(mesh, random.Next(), packed ? DType::kU8 : kind.dtype, kind.op);
   TensorType tensor{kind.dtype, pair.from.shape()};

@@ -1,5 +1,5 @@
-// Seeded random numbers that are the same with every compiler and library, as those of <random>'s
-// distributions are not.
+// Seeded random numbers that are the same with every compiler and library, unlike those of
+// <random>'s distributions.
 //
 //   Random random(7);
 //   random.Below(6);          // 0 .. 5

@@ -21,7 +21,7 @@ using ::testing::StartsWith;
 
 Sharding Parsed(const std::string& text) { return *Sharding::Parse(text); }
 
-// A plan as it is, with what `change` does to its fields.
+// A plan with fields changed by `change`.
 template <typename Change>
 Plan Damaged(const Plan& plan, Change change) {
   PlanFields fields = plan.fields();
@@ -80,7 +80,7 @@ TEST(RedistributeAndCheck, FromOneMeshToAnother) {
   }
 }
 
-// Ranks that would have to send what a relabel does not.
+// Ranks would have to send data, which a relabel does not.
 TEST(RunAndCheck, RefusesARelabelThatLacksData) {
   const Sharding from = Parsed("i32[6] on a=3 as S(0)");
   const Sharding to = Parsed("i32[6] on b=3@2,0,1 as S(0)");
@@ -96,7 +96,7 @@ TEST(RunAndCheck, RefusesARelabelThatLacksData) {
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
 }
 
-// One collective per mesh dim sums twice, and says that it promises nothing.
+// One collective per mesh dim sums twice; the plan promises nothing.
 TEST(RedistributeAndCheck, ShowsReplicasThatDiffer) {
   const Sharding from = Parsed("f32[16,4] on ddp=4,fsdp=2 as P,P");
   const Sharding to = *from.WithPlacements("R,R");
@@ -153,7 +153,7 @@ TEST(RedistributeAndCheck, SaysWhyThereIsNoPlan) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// A runner may have more ranks than the plan, and its mesh other dims.
+// A runner may have more ranks than the plan, and a mesh with other dims.
 TEST(PlanRunner, RunsPlansOnSomeOfItsRanks) {
   const auto runner = PlanRunner::Create(*DeviceMesh::Parse("ranks=5@0-2,6,8"));
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -178,7 +178,7 @@ TEST(PlanRunner, RefusesOtherRanksAndHugeWorlds) {
   const auto huge = PlanRunner::Create(*DeviceMesh::Parse("a=2@0,1048576"));
   EXPECT_EQ(huge.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Message(huge.status()),
-            "rank 1048576 makes a world of 1048577 ranks; a test may have 1048576");
+            "rank 1048576 needs a world of 1048577 ranks; a test may have at most 1048576");
 }
 
 }  // namespace

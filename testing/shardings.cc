@@ -11,7 +11,8 @@
 namespace meshift::testkit {
 namespace {
 
-// Adds to `all` the sharding of `placements` with every order of the cuts of dims `tensor_dim`...
+// Adds the sharding of `placements` to `all` with every order of the cuts of tensor dims from
+// `tensor_dim` on.
 void AddOrders(const DeviceMesh& mesh, const TensorType& tensor,
                const std::vector<Placement>& placements, std::vector<Cuts> cuts, size_t tensor_dim,
                std::vector<Sharding>& all) {

@@ -1,4 +1,5 @@
-// Shardings for tests: all of a tensor on a mesh, a random one, and others like one that is given.
+// Generates shardings for tests: all of a tensor on a mesh, random ones, and variants of a given
+// one.
 //
 //   AllShardings(mesh, TensorType{DType::kF32, {5, 3}}, ReduceOp::kSum);   // R,R; R,S(0); ...
 //   Random random(7);
@@ -18,24 +19,25 @@
 
 namespace meshift::testkit {
 
-// Every sharding of `tensor`, with every order of cuts, counting up: R, S(0), S(1), ..., P. None is
-// ragged. REQUIRES: the dtype has the op and is not f4e2m1.
+// Every sharding of `tensor`, with every order of cuts, in the order R, S(0), S(1), ..., P per mesh
+// dim. None is ragged. REQUIRES: the dtype has the op and is not f4e2m1.
 std::vector<Sharding> AllShardings(const DeviceMesh& mesh, const TensorType& tensor, ReduceOp op);
 
-// `sharding` with another dtype, and another op of what is partial; nullopt where there is none.
+// `sharding` with another dtype and another op of its partial mesh dims; nullopt if that is
+// invalid.
 std::optional<Sharding> Recast(const Sharding& sharding, DType dtype, ReduceOp op);
 
-// Sum three times of four, else any op that the dtype has; any of f4e2m1, which has none.
+// Sum three times out of four, else any op of the dtype; sum for f4e2m1, which has no ops.
 ReduceOp SomeOp(DType dtype, uint64_t hash);
 
-// 1 to 4 sizes with a product of at most `most`, one in four of them 1.
+// 1 to 4 sizes with a product of at most `most`; about one in four is 1.
 std::vector<int64_t> RandomSizes(int64_t most, Random& random);
 
-// Of rank 0 to 5, with small dims, also 0 and 1.
+// A shape of rank 0 to 5 with small dims, also 0 and 1.
 Shape RandomShape(Random& random);
 
-// The mesh dims of `may_be_partial` may be P, R or a shard; others R or a shard. Any order of cuts.
-// REQUIRES: the dtype has the op and is not f4e2m1.
+// Mesh dims marked in `may_be_partial` may be P, R or a shard; others R or a shard. Any order of
+// cuts. REQUIRES: the dtype has the op and is not f4e2m1.
 Sharding RandomSharding(const DeviceMesh& mesh, const TensorType& tensor,
                         const std::vector<bool>& may_be_partial, ReduceOp op, Random& random);
 

@@ -1,17 +1,18 @@
 #!/bin/bash
-# Runs the parts of a test side by side: for tests that mostly wait. Bazel runs its shards so too, but no more than there are cores.
+# Runs the parts of a test in parallel, for tests that mostly wait. Bazel runs shards in parallel
+# too, but at most one per core.
 #
 #   side_by_side.sh PARTS COMMAND [ARGUMENT]...
 #
-# Each part is the command with the variables by which a shard knows its number, also googletest's. Says what the parts say, in their order;
-# passes where all parts do.
+# Each part runs the command with Bazel's and googletest's variables for the shard number. Prints
+# the output of the parts in their order; passes if all parts pass.
 set -u
 parts=$1
 shift
-# There is one of each, which parts would take from each other.
+# These files exist once; parts would overwrite each other's.
 unset TEST_PREMATURE_EXIT_FILE TEST_SHARD_STATUS_FILE XML_OUTPUT_FILE
 outputs=$(mktemp -d)
-# Also where the test is stopped for time.
+# Also print the outputs if the test runs out of time.
 trap 'tail -n +1 "$outputs"/*; rm -rf "$outputs"' EXIT
 trap 'exit 1' TERM INT
 pids=()

@@ -1,5 +1,6 @@
 #!/bin/bash
-# side_by_side.sh ($1) gives each part its number, says what all say in their order, and passes only where all pass.
+# side_by_side.sh ($1) gives each part its number, prints the parts' output in order, and passes
+# only if all parts pass.
 set -u
 fail() {
   echo "$1"

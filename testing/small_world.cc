@@ -42,7 +42,7 @@ bool KeepsEveryPartial(const Sharding& from, const Sharding& to) {
   return true;
 }
 
-// A number that tells cases apart in no visible order: of splitmix64.
+// A hash (splitmix64) that tells cases apart in no visible order.
 uint64_t Scattered(int64_t i) { return Random(static_cast<uint64_t>(i)).Next(); }
 
 constexpr uint64_t kTenths = 10;
@@ -155,7 +155,7 @@ int64_t ForEachCastCase(const SmallWorldOptions& options, VisitCast visit) {
       const int64_t index = next++;
       if (index % options.num_shards != options.shard) continue;
       if (index / options.num_shards % options.fraction != 0) continue;
-      // The cases of a mesh go through all kinds; those of one case lie apart.
+      // The cases of a mesh cycle through all kinds; those of one case are far apart.
       const uint64_t kind = (nth + k * 11) % kKinds;
       const uint64_t from = kind / 2 % 5;
       const uint64_t to = (from + 1 + kind / 10) % 5;

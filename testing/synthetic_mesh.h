@@ -1,7 +1,7 @@
-// Meshes of any size for tests, dims named d0, d1, ...
+// Meshes of given sizes for tests, with dims named d0, d1, ...
 //
 //   SyntheticMesh({8, 5, 1})->ToString();      // "d0=8,d1=5,d2=1"
-//   ShuffledMesh({2, 2}, 1)->ToString();       // "d0=2,d1=2@2-3,0-1", say
+//   ShuffledMesh({2, 2}, 1)->ToString();       // for example "d0=2,d1=2@2-3,0-1"
 #ifndef MESHIFT_TESTING_SYNTHETIC_MESH_H_
 #define MESHIFT_TESTING_SYNTHETIC_MESH_H_
 
@@ -14,10 +14,10 @@
 
 namespace meshift::testkit {
 
-// A row-major mesh of ranks 0..n-1. INVALID_ARGUMENT where DeviceMesh::Create refuses the sizes.
+// A row-major mesh of ranks 0..n-1. INVALID_ARGUMENT if DeviceMesh::Create refuses the sizes.
 absl::StatusOr<DeviceMesh> SyntheticMesh(const std::vector<int64_t>& sizes);
 
-// The same mesh with ranks 0..n-1 in an order that depends on `seed` only.
+// The same mesh with ranks 0..n-1 in an order that depends only on `seed`.
 absl::StatusOr<DeviceMesh> ShuffledMesh(const std::vector<int64_t>& sizes, uint64_t seed);
 
 }  // namespace meshift::testkit

@@ -1,4 +1,4 @@
-// The loops behind TypedOps. Included by typed_*.cc only.
+// The loops of TypedOps. Included only by typed_*.cc.
 #ifndef MESHIFT_TESTING_TYPED_IMPL_H_
 #define MESHIFT_TESTING_TYPED_IMPL_H_
 
@@ -46,7 +46,7 @@ double Magnitude(typename T::Wide value) {
   }
 }
 
-// Integers wrap to T.
+// Wraps integers to T.
 template <typename T>
 typename T::Wide Wrapped(typename T::Wide value) {
   if constexpr (T::kFamily == Family::kInteger || T::kFamily == Family::kBool) {
@@ -85,7 +85,7 @@ class Typed {
                    uint64_t place, std::byte* out) {
     WithMode<T>(recipe.mode, [&](auto mode) {
       ForEachRun(shape, region, [&](int64_t global, int64_t local, int64_t length) {
-        const Recipe r = recipe;  // a copy, which no store can change
+        const Recipe r = recipe;  // a copy, so that stores cannot alias it
         for (int64_t k = 0; k < length; ++k) {
           Store(Contribution<T, mode()>(r, ElementHash(r, global + k), place), out, local + k);
         }
@@ -161,8 +161,8 @@ class Typed {
                                     &ToText};
 
  private:
-  // The tensor's values for elements global .. global + length - 1, by definition, and the
-  // magnitudes that bound their errors.
+  // The tensor's values for elements global .. global + length - 1, and the magnitudes that bound
+  // their errors.
   template <Mode kMode>
   static void Totals(const Recipe& recipe, int64_t global, int64_t length, Wide* totals,
                      double* magnitudes) {
@@ -193,7 +193,7 @@ class Typed {
     return Quotient<T>(Wrapped<T>(total), divisor);
   }
 
-  // One judging of all buffers.
+  // One check of all buffers.
   class JudgeRun {
    public:
     JudgeRun(const Recipe& recipe, const JudgeInput& input)
@@ -233,7 +233,7 @@ class Typed {
     }
 
    private:
-    // As Run() does, with the values that were given.
+    // As Run(), with the values from input_.wants.
     void JudgeWants(int64_t shard, const Region& region) {
       if constexpr (!kIsRaw<T>) {
         Number numbers[kBlock];
@@ -267,7 +267,7 @@ class Typed {
       }
     }
 
-    // Not inlined: it is the same code for all modes.
+    // Not inlined: the code is the same for all modes.
     [[gnu::noinline]] void JudgeBlock(int64_t shard, int64_t global, int64_t local, int64_t count) {
       if (input_.op.has_value()) {
         JudgeCombined(shard, global, local, count);
@@ -279,7 +279,7 @@ class Typed {
       if (!differing_.empty()) CountDifferences(global, local, count);
     }
 
-    // Judges what the rank at `position` holds; `times` ranks hold the same.
+    // Checks the values of the rank at `position`; `times` ranks hold the same.
     void JudgeHeld(int64_t position, int64_t global, int64_t local, int64_t count, int64_t times) {
       const std::byte* held = Buffer(position);
       for (int64_t k = 0; k < count; ++k) {
@@ -290,10 +290,10 @@ class Typed {
       }
     }
 
-    // Judges what the ranks of a partial group hold together.
+    // Checks the reduced values of a partial group.
     void JudgeCombined(int64_t shard, int64_t global, int64_t local, int64_t count) {
-      // Identities are left out: of complex numbers they are none to infinity and NaN, as
-      // (nan + 0i) * (1 + 0i) has two NaNs.
+      // Skips identities: for complex numbers they are not neutral to infinity and NaN, since (nan
+      // + 0i) * (1 + 0i) has two NaNs.
       const Bits identity = Identity<T>(*input_.op);
       Wide combined[kBlock];
       bool has_value[kBlock] = {};
@@ -331,7 +331,7 @@ class Typed {
       } else if constexpr (T::kFamily == Family::kBool) {
         return got == wants_[k] || (!exact_ && std::abs(reals_[k]) <= bound);
       } else {
-        // Not exact: of floats that were cast, which truncates.
+        // Not exact: casts of floats, which truncate.
         return got == wants_[k] ||
                (!exact_ && std::abs(static_cast<double>(got) - reals_[k]) <= bound + 1);
       }
@@ -377,7 +377,7 @@ class Typed {
     const bool zeros_are_equal_;
     const Tolerance tolerance_;
     Judgement result_;
-    // Positions of replicas that hold other bytes than the first, sorted by the first.
+    // Pairs of replicas with different bytes: the first replica's position and the other's, sorted.
     std::vector<std::pair<int64_t, int64_t>> differing_;
     Wide wants_[kBlock];
     double magnitudes_[kBlock];

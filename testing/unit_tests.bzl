@@ -1,4 +1,4 @@
-"""Tests of one file each.
+"""Defines tests of one file each.
 
     load("//testing:unit_tests.bzl", "unit_tests")
 
@@ -14,10 +14,10 @@ def unit_tests(names, deps = [], size = "small", **kwargs):
     """A cc_test per name.
 
     Args:
-      names: of the tests; their files have these names with ".cc".
-      deps: of all of them, besides googletest and its main.
-      size: as of any test.
-      **kwargs: likewise.
+      names: the tests' names; their files have these names with ".cc".
+      deps: dependencies of all tests, besides googletest and its main.
+      size: Bazel's size of all tests.
+      **kwargs: other attributes of all tests.
     """
     for name in names:
         native.cc_test(

@@ -1,4 +1,4 @@
-// From a dtype to its type of numbers (testing/number.h).
+// Dispatches from a dtype to its number type (testing/number.h).
 //
 //   const int64_t bytes = WithType(DType::kBF16, [](auto type) {
 //     return int64_t{sizeof(typename decltype(type)::Bits)};
@@ -11,8 +11,7 @@
 
 namespace meshift::testkit {
 
-// Calls visit with a value of the type of numbers that `dtype` stands for; of f4e2m1, pairs are
-// bytes.
+// Calls visit with a value of the number type of `dtype`; pairs of f4e2m1 are bytes.
 template <typename Visit>
 auto WithType(DType dtype, Visit visit) {
   switch (dtype) {

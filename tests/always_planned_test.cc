@@ -1,6 +1,5 @@
-// There is a plan wherever there may be one: random pairs of all kinds, on one mesh and from one to
-// another, are planned and proven, and what is refused is refused for a reason that is looked for
-// here, by the definition.
+// Every valid problem has a plan. Random pairs of all kinds, on one mesh and between meshes, are
+// planned and proven; if a problem is refused, this test looks for the reason by the definition.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,8 +37,8 @@ struct Case {
   PlannerOptions options;
 };
 
-// 1 to 5 dims, some of size 1, of at most 64 ranks; one in four in any order of ranks, or with
-// ranks that others lack. One in fifty has thousands.
+// 1 to 5 dims, some of size 1, with at most 64 ranks; one in four has ranks in any order, or other
+// ranks. One in fifty has thousands.
 DeviceMesh RandomMesh(Random& random) {
   if (random.OneIn(50)) {
     return DeviceMesh::Create({{"a", 2 + random.Below(3)}, {"b", 2048}, {"c", 1 + random.Below(3)}})
@@ -63,7 +62,7 @@ DeviceMesh RandomMesh(Random& random) {
   return DeviceMesh::Create(std::move(dims), std::move(ranks)).value();
 }
 
-// Of rank 0 to 3; many are too small for the mesh, or even, or empty.
+// A shape of rank 0 to 3; many are too small for the mesh, or even, or empty.
 Shape RandomShape(Random& random) {
   constexpr int64_t kSizes[] = {0, 1, 1, 2, 3, 4, 5, 7, 8, 12};
   Shape shape(random.OneIn(4) ? 0 : 1 + random.Below(3));
@@ -76,8 +75,7 @@ DType RandomDType(Random& random) {
   return static_cast<DType>(random.Below(kNumDTypes));
 }
 
-// Any placements with any order of cuts; sum and avg may be mixed. nullopt: the tensor has them
-// not.
+// Any placements with any order of cuts; may mix sum and avg. nullopt: invalid for the tensor.
 std::optional<Sharding> RandomSharding(const DeviceMesh& mesh, const TensorType& tensor,
                                        Random& random) {
   const auto rank = static_cast<int64_t>(tensor.shape.size());
@@ -140,8 +138,8 @@ Case RandomCase(uint64_t seed) {
   }
 }
 
-// Why there may be no plan, as docs/errors.md and docs/plan_format.md have it; empty: there must
-// be one.
+// The reason why the problem may have no plan, by docs/errors.md and docs/plan_format.md; empty: a
+// plan must exist.
 std::string WhyNot(const Case& c) {
   const bool crosses = !(c.from.mesh() == c.to.mesh());
   const bool per_dim = c.options.planner == PlannerKind::kPerDim;
@@ -218,7 +216,7 @@ TEST_P(AlwaysPlannedTest, ThereIsAPlanWhereThereMayBeOne) {
     const Verdict verdict = Verify(*plan);
     EXPECT_TRUE(verdict.ok()) << where << ": " << verdict.fault->rule << ": "
                               << verdict.fault->message;
-    // Under a limit there is one too, if any keeps to it.
+    // With a memory limit there must be a plan if any keeps to it.
     if (i % 3 != 0) continue;
     const absl::StatusOr<int64_t> least = LeastMemory(c.from, c.to, c.options);
     ASSERT_TRUE(least.ok()) << where << ": " << least.status();

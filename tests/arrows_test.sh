@@ -1,15 +1,16 @@
 #!/bin/bash
-# Arrows between folders point up the list of docs/design.md, "Layers", and so do those between public headers, by the table there.
+# Dependencies between folders, and between public headers, point up the list of docs/design.md,
+# "Layers".
 #
 #   arrows_test.sh graph docs/design.md include/meshift/*.h     # graph: of `bazel query --output=graph`
 set -euo pipefail
 readonly graph=$1 design=$2
 shift 2
 
-# Prints those of the edges on stdin that point down the list, and then how many it looked at.
+# Prints the edges of stdin that point down the list, then the number of edges.
 against() {
   awk '
-    # The table: a public header counts as a file of its folder, the last one where there are several.
+    # The table: a public header counts as a file of its folder; of several folders the last counts.
     FNR == NR && /^\| `[a-z_\/]+`.* \| [a-z_ ]+ \|$/ {
       split($0, cells, "|")
       n = split(cells[2], folders, ", ")
@@ -18,7 +19,8 @@ against() {
       for (j = 1; j <= m; ++j) owner[names[j]] = folders[m == n ? j : 1]
       next
     }
-    # The list: the first block of the page. A folder whose own folders stand below it, indented, comes after them.
+    # The list: the first block of the page. A folder with indented subfolders below it comes after
+    # them.
     FNR == NR {
       if (/^```/) { ++fences; next }
       if (fences != 1) next
@@ -49,14 +51,14 @@ against() {
       if (from == "" || to == "") next
       ++edges
       if (place[to] > place[from]) print $0
-      # The verifier knows what a plan is, and nothing of how one is made.
+      # The verifier may depend on the plan, but not on the planner.
       if (from == "planner/verifier" && to ~ /^planner/ && to != from && to != "planner/plan") print $0
     }
     END { print edges + 0 }
   ' "$design" -
 }
 
-# An arrow for each header that a header includes.
+# Prints an edge for each header that a header includes.
 arrows_of_headers() {
   local header
   for header in "$@"; do
@@ -64,7 +66,7 @@ arrows_of_headers() {
   done
 }
 
-# Each public header stands once in the table.
+# Each public header is listed once in the table.
 for header in "$@"; do
   name=$(basename "$header" .h)
   lines=$(grep -cE "^\| (none|\`[^|]*/\`) \| ([a-z_]+ )*${name} ([a-z_]+ )*\|$" "$design" || true)
@@ -80,7 +82,7 @@ if [[ $found != "$seen" ]]; then
 fi
 echo "$seen arrows point up the list"
 ((seen > 300))
-# Arrows that it must find.
+# Edges that the test must detect.
 for arrow in base:status,planner/plan:plan planner/search:search,planner:planner comm/executor:lanes,comm:redistributor \
   mesh:layout,placement:sharding planner/verifier:verifier,planner/search:search comm/engine:engine,comm/local:engine \
   testing:checks,testing/internal:stopwatch cli:cli,testing/internal:command; do

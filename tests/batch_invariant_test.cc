@@ -1,7 +1,7 @@
-// The promise `batch-invariant` on the in-process engine: an element's bits are those of its
-// contributions, whether its tensor is small or large, wherever it lies in it, also on another
-// shard, whether it is sent in one tensor or in parts, alone or with others. The engine adds as a
-// topology would, whose domains the groups fill unevenly, so that it matters which group adds.
+// The promise `batch-invariant` on the in-process engine: an element's bits depend only on its
+// contributions, whatever the size of its tensor, its place and shard, and whether it is sent in
+// one tensor or in parts, alone or with others. The engine adds by a topology whose domains the
+// groups fill unevenly, so that the choice of group matters.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ constexpr int64_t kCases = 500;
 
 class InvariantTest : public ::testing::TestWithParam<int> {
  protected:
-  // Runs all batches on all ranks; an error where an element is not one thing.
+  // Runs all batches on all ranks; an error if an element's bits differ.
   absl::Status Run(const InvariantCase& c, Reproducibility promise) {
     const int64_t size = c.mesh().NumRanks();
     std::unique_ptr<LocalWorld>& world = worlds_[size];
@@ -53,7 +53,7 @@ class InvariantTest : public ::testing::TestWithParam<int> {
             InvariantRun run, InvariantRun::Start(c, batch, world->engine(r), redistributors[r]));
         runs.push_back(std::move(run));
       }
-      // All of them: others may read what one of them has sent.
+      // Finish all of them: others may read data that one of them has sent.
       absl::Status status;
       for (InvariantRun& run : runs) status.Update(run.Finish(&bits));
       MESHIFT_RETURN_IF_ERROR(status);
@@ -61,7 +61,7 @@ class InvariantTest : public ::testing::TestWithParam<int> {
     return absl::OkStatus();
   }
 
-  // What is wrong.
+  // The first difference.
   std::string FindDifference(const InvariantCase& c, Reproducibility promise) {
     const absl::Status status = Run(c, promise);
     return status.ok() ? "" : status.ToString();
@@ -73,7 +73,7 @@ class InvariantTest : public ::testing::TestWithParam<int> {
 TEST_P(InvariantTest, BitsAreThoseOfTheContributions) {
   int64_t cases = 0;
   int64_t ordered = 0;
-  int64_t replicas_differ = 0;  // the same runs under the weaker promise
+  int64_t replicas_differ = 0;  // in the same runs under the weaker promise
   for (int64_t seed = GetParam(); seed < kCases; seed += kShards * testkit::TestFraction()) {
     const InvariantCase c(static_cast<uint64_t>(seed));
     ++cases;
@@ -96,7 +96,7 @@ TEST_P(InvariantTest, BitsAreThoseOfTheContributions) {
       "batch-invariant: {} cases, {} of them in order, 0 differ; under replicas, of the same {} "
       "differ\n",
       cases, ordered, replicas_differ);
-  if (cases < 50) return;  // of a fraction, too few
+  if (cases < 50) return;  // too few in a fraction of the cases
   EXPECT_GT(ordered, 0);
   EXPECT_LT(ordered, cases);
   EXPECT_GT(replicas_differ, 0);

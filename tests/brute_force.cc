@@ -28,7 +28,7 @@ namespace {
 struct Reached {
   PlanCost cost;
   State before;
-  std::string text;  // of the step from there
+  std::string text;  // the step from there
   bool settled = false;
 };
 
@@ -71,7 +71,7 @@ std::vector<std::string> StepTexts(const Plan& plan) {
   return texts;
 }
 
-// A step out of a state, in one of the ways to do it.
+// A step out of a state, in one variant.
 struct BruteForce::Edge {
   StepOp op;
   DimMask dims;
@@ -80,8 +80,8 @@ struct BruteForce::Edge {
   int64_t workspace;
 };
 
-// The states of a problem and the steps between them, and the ways to do a step: where it may be
-// padded or exact by choice, both, whatever costs less; where it may be in stages, both.
+// The states and steps of a problem. A step has variants: padded or exact where both are possible
+// (by cost), in stages or not.
 struct BruteForce::Graph {
   static absl::StatusOr<std::unique_ptr<Graph>> Create(const Sharding& from, const Sharding& to,
                                                        const PlannerOptions& options) {
@@ -106,7 +106,7 @@ struct BruteForce::Graph {
       PlannerOptions other = options;
       other.reduce_block = 0;
       ways.push_back(ModelOf(choice, other));
-      // With stages where they cost more, but need less; without them.
+      // With stages, which may cost more but need less memory; and without.
       for (const int64_t scratch : {int64_t{0}, ScratchBytes()}) {
         CostOptions least = CostOptionsOf(choice, options);
         least.max_workspace = 0;
@@ -124,20 +124,20 @@ struct BruteForce::Graph {
   CostModel ModelOf(const ReductionChoice& choice, const PlannerOptions& options) const {
     return CostModel(problem, options.topology, CostOptionsOf(choice, options));
   }
-  // What source and target take.
+  // Bytes of source and target.
   int64_t TensorBytes() const {
     const int64_t source = problem.MaxBytes(problem.source());
     const int64_t target = problem.MaxBytes(problem.target());
     return buffers == Buffers::kOne ? std::max(source, target) : source + target;
   }
-  // What a value in between takes of the workspace, a multiple of 16; none where there may be none.
+  // The workspace of an intermediate value, a multiple of 16; none if it is not allowed.
   std::optional<int64_t> BytesBetween(const State& state) {
     const auto [known, is_new] = bytes_between.try_emplace(state);
     if (is_new && successors.value_rule().MayHold(state))
       known->second = RoundUp(problem.MaxBytes(state), 16);
     return known->second;
   }
-  // What a step takes of the workspace. REQUIRES: `before` and `after` may be held.
+  // The workspace of a step. REQUIRES: `before` and `after` are allowed.
   int64_t WorkspaceOf(StepOp op, const State& before, const State& after, int64_t send,
                       int64_t receive) {
     const bool first = before == problem.source();
@@ -157,7 +157,7 @@ struct BruteForce::Graph {
     }
     return bytes;
   }
-  // Of a consumed source: what all ranks have.
+  // For a consumed source: the bytes that all ranks have.
   int64_t ScratchBytes() const {
     if (buffers != Buffers::kConsumed) return 0;
     if (scratch_bytes < 0) {
@@ -166,7 +166,7 @@ struct BruteForce::Graph {
       for (const int64_t rank : from.mesh().Ranks()) {
         least = std::min(least, from.LocalBox(rank).NumElements());
       }
-      // f4e2m1 has two elements a byte.
+      // f4e2m1 has two elements per byte.
       scratch_bytes = least * BitWidth(from.dtype()) / 8 / 16 * 16;
     }
     return scratch_bytes;
@@ -177,7 +177,8 @@ struct BruteForce::Graph {
   const CostModel model;
   Successors successors;
   std::vector<CostModel> ways;
-  // Of messages, rank by rank, what it wants and lacks; in a permute all that it wants.
+  // For messages: rank by rank, the bytes that it needs and does not have; for a permute all that
+  // it needs.
   int64_t TotalBytes(StepOp op, const State& state, const State& next, int64_t worst) const {
     const DeviceMesh& mesh = problem.mesh();
     if (!IsCollective(op)) return 0;
@@ -204,7 +205,7 @@ struct BruteForce::Graph {
                        problem.ToSharding(next).PlacementsText());
   }
   absl::flat_hash_map<State, std::optional<int64_t>> bytes_between;
-  absl::node_hash_map<State, std::vector<Edge>> edges_of;  // of the states that were asked about
+  absl::node_hash_map<State, std::vector<Edge>> edges_of;  // of the states asked for
 };
 
 PlanCost BruteForce::After(const PlanCost& cost, const Edge& edge) {
@@ -213,7 +214,7 @@ PlanCost BruteForce::After(const PlanCost& cost, const Edge& edge) {
           SaturatingAdd(cost.total_bytes, edge.cost.total_bytes), cost.steps + 1};
 }
 
-// Forgets what steps of another problem cost.
+// Forgets the costs of another problem's steps.
 void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
   const Problem& problem = graph.problem;
   std::string key = fmt::format("{} {} {} {} {} {} {}", problem.mesh().ToString(),
@@ -363,7 +364,7 @@ absl::StatusOr<BruteForce::HeuristicCheck> BruteForce::CheckHeuristic(
     State state;
     int64_t bound_ns = 0;
     int64_t rest_ns = INT64_MAX;
-    std::vector<std::pair<int, int64_t>> from;  // steps that lead here: where from, and ns
+    std::vector<std::pair<int, int64_t>> from;  // steps that lead here: origin and ns
   };
   std::vector<Vertex> vertices;
   absl::flat_hash_map<State, int> numbers;
@@ -421,9 +422,9 @@ absl::StatusOr<BruteForce::ByGroups> BruteForce::FindByGroups(const Sharding& fr
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
   const Problem& problem = graph->problem;
   Forget(*graph, options);
-  using Label = std::pair<State, uint32_t>;  // a state, and the groups of the path there
+  using Label = std::pair<State, uint32_t>;  // a state, and the groups of the path to it
   ByGroups result;
-  // Twice the same: with the sum of costs, with the largest workspace.
+  // Used twice: with the sum of costs, and with the largest workspace.
   const auto search = [&]<typename Value>(const auto& then, const auto& take) {
     absl::flat_hash_map<Label, Value> least = {{{problem.source(), 0}, Value{}}};
     using Entry = std::pair<Value, Label>;

@@ -1,13 +1,12 @@
-// The least that any sequence of transitions costs, and the least memory that one needs: all paths
-// over all states of a problem.
+// The least cost of any sequence of transitions, and the least memory that one needs, by searching
+// all paths over all states of a problem.
 //
 //   BruteForce brute_force;
 //   BestPath best = brute_force.Find(from, to, {}).value();
 //   EXPECT_EQ(best.cost, CostOf(*MakePlan(from, to)));
 //
-// What the planner is judged by. It shares with it what makes a plan good: the graph
-// (planner/search/successors.h) and what each step costs. How to search is its own: no bound on
-// what is left to do, and no edge left out.
+// The reference for the planner. It shares the graph (planner/search/successors.h) and the costs of
+// steps with the planner, but not the search: it uses no bounds and skips no edges.
 #ifndef MESHIFT_TESTS_BRUTE_FORCE_H_
 #define MESHIFT_TESTS_BRUTE_FORCE_H_
 
@@ -28,11 +27,11 @@
 
 namespace meshift {
 
-// What plans are compared by, in this order.
+// The criteria by which plans are compared, in this order.
 struct PlanCost {
   int64_t est_ns = 0;
-  int64_t bytes_sent = 0;   // the sum of the steps', each of its worst rank
-  int64_t total_bytes = 0;  // of all ranks: see TotalBytes()
+  int64_t bytes_sent = 0;   // sum over the steps of the worst rank's bytes
+  int64_t total_bytes = 0;  // over all ranks: see TotalBytes()
   int64_t steps = 0;
   friend auto operator<=>(const PlanCost&, const PlanCost&) = default;  // NOLINT
   std::string ToString() const;  // "12345 ns, 96 B, 384 B in all, 2 steps"
@@ -41,45 +40,44 @@ PlanCost CostOf(const Plan& plan);
 // Bytes that all ranks send in a step of a plan on one mesh. In a gather, a scatter or a reduction
 // each rank counts as the worst one.
 int64_t TotalBytes(const Plan& plan, int step);
-// What tells plans apart that cost the same: the first in alphabetical order, step by step, is
-// planned.
+// Breaks ties between plans of equal cost: the first in alphabetical order, step by step, is
+// chosen.
 std::vector<std::string> StepTexts(const Plan& plan);
 
 struct BestPath {
   PlanCost cost;
   std::vector<std::string> steps;  // as StepTexts() has them: "all_gather a,b R"
-  int64_t states = 0;              // that were looked at
+  int64_t states = 0;              // states examined
 };
 
-// Keeps what steps cost from one call to the next, as long as mesh, tensor and options are the
-// same. Not for use from several threads.
+// Caches the costs of steps between calls with the same mesh, tensor and options. Not thread-safe.
 class BruteForce {
  public:
-  // Fails as MakePlan does. `options.planner` is not looked at. INTERNAL: there is no path.
-  // RESOURCE_EXHAUSTED: none keeps to options.max_memory.
+  // Fails as MakePlan does. Ignores `options.planner`. INTERNAL: no path exists.
+  // RESOURCE_EXHAUSTED: no path keeps to options.max_memory.
   absl::StatusOr<BestPath> Find(const Sharding& from, const Sharding& to,
                                 const PlannerOptions& options);
-  // The least peak of all paths: that limit of which one byte less leaves no path.
+  // The smallest peak of all paths: with a limit of one byte less no path exists.
   absl::StatusOr<int64_t> FindLeastMemory(const Sharding& from, const Sharding& to,
                                           const PlannerOptions& options);
 
-  // Of the heuristic of the search (planner/search/heuristic.h) over all states that steps lead to:
-  // those for which it says more than the least rest of a path, and the steps along which it falls
-  // by more than their price.
+  // Checks the heuristic of the search (planner/search/heuristic.h) on all reachable states: counts
+  // states for which it exceeds the least remaining cost, and steps along which it falls by more
+  // than their cost.
   struct HeuristicCheck {
     int64_t states = 0;
     int64_t steps = 0;
     int64_t not_admissible = 0;
     int64_t not_consistent = 0;
-    std::string text;  // of the first that is wrong
+    std::string text;  // the first violation
   };
   absl::StatusOr<HeuristicCheck> CheckHeuristic(const Sharding& from, const Sharding& to,
                                                 const PlannerOptions& options);
 
-  // Groups over mesh dims 0 and 2, of those of more than one rank, are number 5; a set of groups
-  // has a bit for each. Of the paths over exactly the groups of a set, the cheapest, and what takes
-  // least memory, by sets; none where there is no such path. options.groups and max_memory are not
-  // looked at. REQUIRES: at most 5 such mesh dims.
+  // Groups are numbered by their mesh dims with more than one rank: those over dims 0 and 2 have
+  // number 5. A set of groups has a bit for each number. For each set, the cheapest path over
+  // exactly its groups, and the path with the least memory; none if there is none. Ignores
+  // options.groups and max_memory. REQUIRES: at most 5 such mesh dims.
   struct OverGroups {
     PlanCost cost;
     int64_t least_memory = 0;
@@ -91,18 +89,18 @@ class BruteForce {
  private:
   struct Graph;
   struct Edge;
-  // One way to do a step.
+  // One variant of a step.
   struct StepCost {
     int64_t est_ns = 0;
     int64_t bytes_sent = 0;
     int64_t total_bytes = 0;
-    int64_t send_bytes = 0;  // the pieces that it packs, each rounded up to 16
+    int64_t send_bytes = 0;  // packed pieces, each rounded up to 16
     int64_t receive_bytes = 0;
   };
   using EdgeKey = std::tuple<StepOp, State, State>;
 
   void Forget(const Graph& graph, const PlannerOptions& options);
-  // All steps out of `state`, in each way to do them.
+  // All steps out of `state`, in all variants.
   const std::vector<Edge>& EdgesOf(Graph& graph, const State& state);
   static PlanCost After(const PlanCost& cost, const Edge& edge);
 

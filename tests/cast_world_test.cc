@@ -1,5 +1,5 @@
-// Casts between floats of 32, 16 and 8 bits all over a small world: planned, proven and run, bit
-// for bit what the definition says (testing/small_world.h says which).
+// Casts between floats of 32, 16 and 8 bits over a small world (testing/small_world.h): planned,
+// proven and run, with the right bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kNumShards = 8;  // as shard_count in BUILD; a test case per shard
 
-// Whether what stays partial would be rounded by itself: such a target is refused.
+// Whether a contribution that stays partial would be rounded: such a target is refused.
 bool RoundsWhatStays(const Sharding& from, const Sharding& to, std::optional<DType> reduce) {
   bool stays = false;
   bool reduces = false;
@@ -59,8 +59,8 @@ TEST_P(CastWorldTest, EveryCaseIsPlannedProvenAndRight) {
 
 INSTANTIATE_TEST_SUITE_P(Shards, CastWorldTest, testing::Range(0, kNumShards));
 
-// Every pair of dtypes that there is a cast between, on random cases: integers, bool, f64 and
-// complex numbers too, reduced in the default dtype or in another that has the op.
+// Every valid pair of dtypes on random cases: also integers, bool, f64 and complex numbers, reduced
+// in the default dtype or in another that has the op.
 class CastPairWorldTest : public testing::TestWithParam<int> {};
 
 TEST_P(CastPairWorldTest, EveryCaseIsPlannedProvenAndRight) {
@@ -88,7 +88,7 @@ TEST_P(CastPairWorldTest, EveryCaseIsPlannedProvenAndRight) {
     }
   }
   if (testkit::TestFraction() == 1) {
-    EXPECT_GT(tally.cases, 5);  // complex numbers are cast to one dtype only
+    EXPECT_GT(tally.cases, 5);  // complex numbers have only one other dtype
   }
   fmt::print("from {}: {}\n", Name(from_dtype), tally.ToString());
 }

@@ -1,6 +1,5 @@
-// The promise `ordered` from one mesh to another: bits are those of a plain loop, whatever the
-// factoring of the source's mesh, the target's, the links, and the order in which the engine itself
-// would add.
+// The promise `ordered` between meshes: the bits are those of a plain loop, for every factoring of
+// the source's and target's mesh, all links, and any order of the engine's own sums.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -47,14 +46,15 @@ TEST(CrossOrderedTest, BitsAreThoseOfAPlainLoop) {
   int64_t runs = 0;
   int64_t rounding = 0;
   int64_t blocked = 0;
-  int64_t on_the_way = 0;  // reductions
+  int64_t on_the_way = 0;  // intermediate reductions
   int64_t before = 0;
   for (uint64_t seed = 0; seed < kCases; seed += testkit::TestFraction()) {
     const OrderedCase c(seed, {.max_ranks = 16, .blocks = seed % 3 == 2, .shuffle = true});
     testkit::Random random(seed);
     for (const OrderedProblem& problem : c.Problems()) {
       const Sharding to = SomeTarget(problem.from.tensor(), random);
-      // Where few bytes go from the source's ranks to others, contributions are added before.
+      // If few bytes go from the source's ranks to others, contributions are added before the
+      // crossing.
       const Topology topology = seed % 4 == 0   ? Topology::Flat()
                                 : seed % 4 == 1 ? *Topology::Parse("nvlink=3")
                                                 : DearCrossings(16);

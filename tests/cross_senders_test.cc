@@ -1,5 +1,5 @@
-// Who sends what onto another mesh, rank by rank, against the rule of docs/plan_format.md
-// ("Crossing to another mesh") taken word by word, on links of one to three levels.
+// The senders of a crossing to another mesh, rank by rank, against the rule of docs/plan_format.md
+// ("Crossing to another mesh") implemented literally, on links of one to three levels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ namespace {
 constexpr std::array kTopologies = {
     "flat", "nvlink=2", "nvlink=3", "nvlink=2,rail=4", "nvlink=2,rail=8", "nvlink=4"};
 
-// Which contribution a rank has: its coordinates on the mesh dims that are P, as digits.
+// The contribution of a rank: its coordinates on the mesh dims that are P, as digits.
 int64_t ContributionOf(const Sharding& sharding, int64_t rank) {
   const Coordinate at = sharding.mesh().CoordinateOf(rank).value();
   int64_t number = 0;
@@ -85,9 +85,9 @@ std::map<int64_t, int64_t> BytesByTheRule(const Sharding& before, const Sharding
 
 struct Tally {
   int64_t plans = 0;
-  int64_t sending = 0;  // with any message
-  int64_t levels = 0;   // in which the links change who sends
-  int64_t adding = 0;   // that add contributions on the way
+  int64_t sending = 0;  // with at least one message
+  int64_t levels = 0;   // cases in which the links change the senders
+  int64_t adding = 0;   // cases that add contributions before the crossing
 };
 
 void JudgeSenders(const Sharding& from, const Sharding& to, const Topology& topology,

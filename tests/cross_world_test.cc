@@ -1,6 +1,6 @@
-// Every redistribution of a small world of two meshes, planned, proven and run
-// (testing/cross_world.h says which), a sample of it in all dtypes, and random ones of a larger.
-// All of it takes about a minute and a half of one core.
+// Every redistribution of a small world of two meshes (testing/cross_world.h), planned, proven and
+// run; a sample of it in all dtypes; and random ones of a larger world. All of it takes about a
+// minute and a half of one core.
 #include "testing/cross_world.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ TEST_P(CrossWorldTest, EveryCaseIsPlannedProvenAndRight) {
       {.shard = GetParam(), .num_shards = kNumShards, .fraction = testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         JudgeCase(from, to, {}, runners.For(from, to), &tally);
-        // Contributions as small as these cross; some of them also by the other way.
+        // Contributions this small cross as they are; test some of them also the other way.
         if (!from.HasPartial() || reduced++ % 4 != 0) return;
         JudgeCase(from, to, {.ordered_reductions = false}, runners.For(from, to), &tally);
       });
@@ -54,8 +54,8 @@ TEST_P(CrossWorldTest, TheSampleOfAllDTypesIsPlannedProvenAndRight) {
   fmt::print("sample, shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
 }
 
-// Size-1 dims, up to 4 mesh dims and 24 ranks a mesh in any order, tensors up to rank 5; under each
-// promise.
+// Dims of size 1, up to 4 mesh dims and 24 ranks per mesh in any order, tensors up to rank 5; under
+// each promise.
 TEST_P(CrossWorldTest, RandomCasesArePlannedProvenAndRight) {
   constexpr uint64_t kCases = 20000;
   constexpr std::array kPromises = {Reproducibility::kReplicas, Reproducibility::kBatchInvariant,

@@ -1,4 +1,4 @@
-// The same plan from every build, in any order of planning, and from many threads.
+// Plans are the same from every build, in any order of planning, and from many threads.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@
 namespace meshift {
 namespace {
 
-// What stands in the file, line by line.
+// The lines of the file.
 std::vector<std::string> ReadGolden() {
   std::ifstream file("tests/data/golden_fingerprints.txt");
   EXPECT_TRUE(file.good());
@@ -25,7 +25,7 @@ std::vector<std::string> ReadGolden() {
   return lines;
 }
 
-// Every eighth case, but not the one of five mesh dims, which takes longest.
+// Every eighth case, except the one with five mesh dims, which takes longest.
 std::vector<size_t> Sample(size_t num_cases) {
   std::vector<size_t> sample;
   for (size_t i = 2; i < num_cases; i += 8) sample.push_back(i);
@@ -54,7 +54,7 @@ TEST(DeterminismTest, RepeatedPlanningsInAnyOrderFindTheSame) {
   for (int64_t round = 0; round < rounds; ++round) {
     random.Shuffle(order);
     for (size_t i : order) ASSERT_EQ(Line(cases[i]), golden[i]) << "round " << round;
-    // Another planning in between.
+    // Plan another problem in between.
     const testkit::RandomPair other = testkit::RandomCase(1000 + round);
     ASSERT_TRUE(MakePlan(other.from, other.to).ok());
   }

@@ -1,5 +1,6 @@
-// Detours that are cheaper than what a search over fewer steps would find: the triangle inequality,
-// cost(A, C) <= cost(A, B) + cost(B, C), of single triples. triangle_test has random ones.
+// Single triples for the triangle inequality, cost(A, C) <= cost(A, B) + cost(B, C): detours that
+// are cheaper than the plans of a search over fewer kinds of steps. triangle_test has random
+// triples.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,8 +51,8 @@ TEST_P(DetourTest, IsNoCheaper) {
   EXPECT_TRUE(Verify(direct).ok()) << PlanToText(direct);
 }
 
-// The mask towards the target also makes a cut partial, whose reduction costs less than a gather
-// and what that packs.
+// The mask towards the target also makes a cut partial; its reduction costs less than a gather and
+// its packing.
 INSTANTIATE_TEST_SUITE_P(
     Masks, DetourTest,
     testing::Values(Triple{"a=3,b=2", "f32[1]", "S(0),R", "P,P", "R,P"},
@@ -65,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Triple{"a=6,b=3,c=2", "bf16[1,384,143]", "S(0),S(2),P", "P,P,P",
                            "S(0)[1],P,S(0)[0]"}));
 
-// A mask towards the target joins a reduction, which makes it whole, and is made again.
+// A mask towards the target joins a reduction, which makes it whole; then it is masked again.
 INSTANTIATE_TEST_SUITE_P(
     MasksTwice, DetourTest,
     testing::Values(Triple{"a=2,b=3,c=2@5,11,0,4,1,3,2,6,10,9,7,8", "u8[100,4096,4]",
@@ -74,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
                            "18,14,17",
                            "f32[1000,128,4]", "P,P,P,R", "S(2),R,R,R", "S(2),R,R,P", "nvlink=3"}));
 
-// An exchange gathers pieces that are not all alike, though more than one step is left behind it.
+// An exchange gathers pieces of different sizes, with more than one step after it.
 INSTANTIATE_TEST_SUITE_P(Gathers, DetourTest,
                          testing::Values(Triple{"a=2,b=2,c=2,d=2", "f32[27,53,42,47]",
                                                 "S(0),S(1),S(3),S(2)", "R,S(1),S(3),S(2)",
@@ -82,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Gathers, DetourTest,
                                          Triple{"a=2,b=5,c=4", "f32[291,265,13,178]", "S(1),S(0),R",
                                                 "S(1),R,S(3)", "R,R,S(2)", "nvlink=4"}));
 
-// An exchange moves cuts to mesh dims that were replicated, or gathers some, and leads nowhere near
+// An exchange moves cuts to mesh dims that were replicated, or gathers some, without coming near
 // the target.
 INSTANTIATE_TEST_SUITE_P(
     Exchanges, DetourTest,

@@ -1,5 +1,5 @@
-// A tenth of the small world in each of the dtypes: planned, proven and run, bit for bit what the
-// definition says (testing/small_world.h says which).
+// A tenth of the small world in each of the dtypes (testing/small_world.h): planned, proven and
+// run, with the right bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// docs/dtypes.md says what CheckReduce says, cell by cell.
+// The table of docs/dtypes.md agrees with CheckReduce, cell by cell.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace meshift {
 namespace {
 
-// The cells of a line "| a | b |", without spaces and backquotes around them.
+// The cells of a line "| a | b |", without surrounding spaces and backquotes.
 std::vector<std::string> Cells(const std::string& line) {
   std::vector<std::string> cells;
   std::istringstream in(line.substr(1));

@@ -1,5 +1,5 @@
-// FSDP's pair beside tensor parallelism, for one layer of Llama 3 8B at its true sizes: f32 shards
-// are gathered in bf16, and bf16 gradients are summed in f32 and scattered.
+// FSDP's two redistributions beside tensor parallelism, for one layer of Llama 3 8B at full size:
+// f32 shards are gathered in bf16, and bf16 gradients are summed in f32 and scattered.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ struct Parameter {
   std::string name;
   std::string shape;
   std::string shard;   // on fsdp=8,tp=2: tensor parallelism cuts first
-  std::string weight;  // what a rank computes with
+  std::string weight;  // the weights that a rank computes with
 };
 
 const Parameter kNorm = {"input_layernorm", "[4096]", "S(0),R", "R,R"};
@@ -75,8 +75,8 @@ TEST(FsdpPair, IsOneGatherAndOneReduceScatter) {
   }
 }
 
-// The gradient of what tensor parallelism replicates must not be summed once per coordinate of tp:
-// those sums may have other bits.
+// The gradient of a parameter that tensor parallelism replicates must not be summed once per
+// coordinate of tp, since those sums may have different bits.
 TEST(FsdpPair, ReplicatedParametersKeepThePromiseToo) {
   EXPECT_THAT(MakePlan(Shard(kNorm), Weight(kNorm)), Takes({"cast{bf16}", "all_gather{fsdp}"}));
   const RedistributionPair gradient = Gradient(kNorm);
@@ -88,7 +88,7 @@ TEST(FsdpPair, ReplicatedParametersKeepThePromiseToo) {
               AllOf(IsProven(), Takes({"cast{f32}", "reduce_scatter{fsdp}"})));
 }
 
-// The whole layer: meshift run --model examples/models/llama3-8b.json, as README.md shows.
+// The whole layer is in meshift run --model examples/models/llama3-8b.json, as README.md shows.
 TEST(FsdpPair, GivesWhatTheDefinitionSays) {
   for (const Parameter& p : {kNorm, kKeys}) {
     const RedistributionPair gradient = Gradient(p);

@@ -20,7 +20,7 @@ struct Named {
   const char* from;
   const char* to;
   const char* topology;
-  const char* to_dtype;  // empty: the tensor's
+  const char* to_dtype;  // empty: the source's dtype
 };
 constexpr Named kNamed[] = {
     {"ddp=8,fsdp=5,tp=1", "bf16[8192,8192]", "P,P,R", "R,R,R", "nvlink=8", ""},

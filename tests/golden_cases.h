@@ -1,5 +1,5 @@
-// Redistributions whose plans' fingerprints are written down (tests/data/golden_fingerprints.txt):
-// every compiler and every optimisation must find the same.
+// Redistributions whose plans' fingerprints are recorded in tests/data/golden_fingerprints.txt.
+// Every compiler and optimization level must give the same.
 //
 //   for (const GoldenCase& golden : GoldenCases()) {
 //     Plan plan = MakePlan(golden.from, golden.to, golden.options).value();
@@ -22,11 +22,11 @@ struct GoldenCase {
   PlannerOptions options;
 };
 
-// Named cases, and random ones of up to four mesh dims; on flat and on two-level topologies, with
-// casts and without. In a fixed order.
+// Named cases, and random ones of up to four mesh dims, on flat and on two-level topologies, with
+// and without casts. In a fixed order.
 std::vector<GoldenCase> GoldenCases();
 
-// The line of the file: "FINGERPRINT  FROM -> TO on TOPOLOGY".
+// A line of the file: "FINGERPRINT  FROM -> TO on TOPOLOGY".
 std::string GoldenLine(const GoldenCase& golden, const Plan& plan);
 
 }  // namespace meshift

@@ -1,4 +1,4 @@
-// Prints tests/data/golden_fingerprints.txt anew, for after a change of plans:
+// Prints tests/data/golden_fingerprints.txt again after a change of plans:
 //
 //   ./bazelw run //tests:golden_fingerprints > tests/data/golden_fingerprints.txt
 #include <fmt/format.h>

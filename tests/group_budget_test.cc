@@ -1,7 +1,7 @@
-// Under a budget of groups no sequence of transitions is cheaper than the plan: against all paths
-// by the groups that they are over (tests/brute_force.h). What a budget says of a set of groups is
-// worked out here from the ranks of the groups. Plans are proven, and some are run: no element is
-// wrong, no replicas differ, and the engine's caches hold no group that the budget does not allow.
+// With a budget of groups no sequence of transitions is cheaper than the plan: compares with all
+// paths by the groups that they use (tests/brute_force.h). The test computes the allowed sets of
+// groups from the ranks of the groups. Plans are proven, and some are run: no element is wrong, no
+// replicas differ, and the engine's caches hold only allowed groups.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -77,7 +77,7 @@ Groups WholeOf(const std::vector<DeviceMesh>& meshes) {
   return {all};
 }
 
-// What a plan is over, and costs without set-up.
+// The groups of a plan, and its cost without set-up.
 struct Option {
   PlanCost cost;
   int64_t least_memory = 0;
@@ -113,7 +113,7 @@ std::set<Groups> ExistingOf(const GroupBudget& budget, const std::vector<DeviceM
   return existing;
 }
 
-// Any budget.
+// A random budget.
 GroupBudget RandomBudget(const std::vector<DeviceMesh>& meshes, testkit::Random* random) {
   GroupBudget budget{.allow_new_groups = random->OneIn(2)};
   if (!random->OneIn(4)) {
@@ -125,7 +125,7 @@ GroupBudget RandomBudget(const std::vector<DeviceMesh>& meshes, testkit::Random*
     }
   }
   if (random->OneIn(2)) budget.max_communicators = random->Below(4);
-  // From a set-up that decides everything to one that decides nothing.
+  // From a set-up cost that decides everything to one that decides nothing.
   constexpr int64_t kUses[] = {1, 1000, 10'000, 30'000, 100'000, 1'000'000, 1'000'000'000};
   if (!random->OneIn(3)) budget.expected_uses = kUses[random->Below(std::size(kUses))];
   return budget;
@@ -145,7 +145,7 @@ std::string TextOf(const GroupBudget& budget, const std::vector<DeviceMesh>& mes
   return text;
 }
 
-// Whether all ranks hold all of the value between two steps.
+// Whether all ranks hold the whole value between two steps.
 bool GoesThroughReplicas(const Plan& plan) {
   return std::any_of(plan.steps().begin(), plan.steps().end(), [](const Step& step) {
     return step.after.MaxLocalElements() == NumElements(step.after.shape()) &&
@@ -155,7 +155,7 @@ bool GoesThroughReplicas(const Plan& plan) {
 
 class GroupBudgetTest : public testing::TestWithParam<int> {
  protected:
-  // All ways to plan a case on one mesh.
+  // All paths of a case on one mesh.
   std::vector<Option> OptionsOf(const Sharding& from, const Sharding& to,
                                 const PlannerOptions& options) {
     std::vector<Option> all;
@@ -168,7 +168,7 @@ class GroupBudgetTest : public testing::TestWithParam<int> {
     }
     return all;
   }
-  // Onto another mesh: all ends of a crossing, with all ways to them and from them.
+  // To another mesh: all ends of a crossing, with all paths to and from them.
   std::vector<Option> CrossOptionsOf(const Sharding& from, const Sharding& to,
                                      const PlannerOptions& options);
 
@@ -198,7 +198,7 @@ class GroupBudgetTest : public testing::TestWithParam<int> {
   int64_t memories_ = 0;
 };
 
-// `all`: what can be done at all.
+// `all`: all possible paths.
 void GroupBudgetTest::Judge(const Sharding& from, const Sharding& to, PlannerOptions options,
                             const std::vector<Option>& all) {
   const std::vector<DeviceMesh> meshes = MeshesOf(from, to);
@@ -206,8 +206,8 @@ void GroupBudgetTest::Judge(const Sharding& from, const Sharding& to, PlannerOpt
   const GroupBudget& budget = options.groups;
   const std::set<Groups> existing = ExistingOf(budget, meshes);
   const int64_t setup_ns = options.topology.constants().group_setup_ns;
-  std::optional<PlanCost> best;  // with set-up
-  bool has_groups = false;       // something is over groups that may be used
+  std::optional<PlanCost> best;  // including set-up
+  bool has_groups = false;       // some path uses only allowed groups
   int64_t least_count = INT64_MAX;
   int64_t least_memory = INT64_MAX;
   for (const Option& option : all) {
@@ -231,7 +231,7 @@ void GroupBudgetTest::Judge(const Sharding& from, const Sharding& to, PlannerOpt
                                         options.topology.ToString(), TextOf(budget, meshes));
   const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
   if (!has_groups) {
-    // No steps that leave alone what stays partial: it may be reduced, and masked again.
+    // A plan need not keep contributions partial: they may be reduced, and masked again.
     if (plan.ok() && GoesThroughReplicas(*plan)) return;
     ++refused_;
     ASSERT_TRUE(absl::IsFailedPrecondition(plan.status())) << where << ": " << plan.status();
@@ -266,7 +266,7 @@ void GroupBudgetTest::Judge(const Sharding& from, const Sharding& to, PlannerOpt
   if (meshes.size() == 1 && random_.OneIn(8)) JudgeMemory(from, to, options, least_memory);
 }
 
-// The least memory under a budget of groups is least, and does.
+// The least memory with a budget of groups suffices, and one byte less does not.
 void GroupBudgetTest::JudgeMemory(const Sharding& from, const Sharding& to, PlannerOptions options,
                                   int64_t least) {
   ++memories_;
@@ -281,7 +281,7 @@ void GroupBudgetTest::JudgeMemory(const Sharding& from, const Sharding& to, Plan
       << ", " << TextOf(options.groups, MeshesOf(from, to)) << ": " << refused;
 }
 
-// By the plan itself, and by a redistributor that plans it and makes the groups.
+// Runs the plan, and a redistributor that makes the plan and its groups.
 void GroupBudgetTest::RunPlan(const Plan& plan, const PlannerOptions& options,
                               const std::string& where) {
   ++run_;
@@ -336,7 +336,7 @@ void GroupBudgetTest::RunPlan(const Plan& plan, const PlannerOptions& options,
   }
   EXPECT_TRUE(options.groups.allow_new_groups || new_groups == 0) << where;
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
-    // What the engine made on this rank: no more than the plan is over, the root left aside.
+    // The engine's groups on this rank: no more than the plan uses, besides the root.
     const int64_t size = runner->at(p).stats().groups.size;
     made_ += size;
     std::set<std::set<int64_t>> own;
@@ -403,7 +403,7 @@ std::vector<Option> GroupBudgetTest::CrossOptionsOf(const Sharding& from, const 
   return all;
 }
 
-// Bytes across domains are all that counts: collectives around a crossing pay.
+// Only bytes across domains cost: collectives around a crossing pay.
 const Topology& BytesOnly() {
   static const Topology kTopology = *Topology::Create({{"wire", 2, 100, 10}, {"net", 0, 1, 30}},
                                                       {.collective_latency_ns = 100,
@@ -426,7 +426,7 @@ TEST_P(GroupBudgetTest, NoSequenceIsCheaper) {
   Report("small world");
 }
 
-// Reductions in order, in blocks of two, and with no promise.
+// Ordered reductions, in blocks of two, and without a promise.
 TEST_P(GroupBudgetTest, NoSequenceOfAnotherPromiseIsCheaper) {
   int64_t number = 0;
   testkit::ForEachSmallWorldCase(

@@ -1,5 +1,5 @@
-// Tensors of nearly 2^63 bytes: nothing overflows, so that a tensor of twice the size takes twice
-// the time. Slow links: times that do not fit stop at 2^63 - 1.
+// Tensors of nearly 2^63 bytes: nothing overflows, so a tensor of twice the size takes twice the
+// time. Slow links: times that do not fit stop at 2^63 - 1.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,13 +19,13 @@
 namespace meshift {
 namespace {
 
-// A multiple of the product of all sizes that a mesh here may have.
+// A multiple of the product of all mesh sizes in this test.
 constexpr int64_t kAlike = int64_t{1} << 30;
 
 struct Case {
   DeviceMesh mesh;
-  TensorType large;  // as large as there is
-  TensorType small;  // about half of it, and cut likewise: as even, or uneven
+  TensorType large;  // of nearly the largest size
+  TensorType small;  // about half of it, with equally even or uneven cuts
 };
 
 Case MakeCase(testkit::Random& random) {
@@ -78,7 +78,7 @@ TEST(HugeTensorTest, TwiceTheSizeTakesTwiceTheTime) {
                  Sharding::Parse(c.small, c.mesh, to.PlacementsText()).value(), options);
     ExpectProven(small);
     if (HasFailure()) return;
-    // What takes more than there are numbers is as large as the largest.
+    // Values that do not fit are equal to the largest value.
     if (std::max(large->total().peak_bytes, large->total().bytes_sent) == INT64_MAX) continue;
     const double twice = 2 * static_cast<double>(small->total().est_ns);
     constexpr double kStarts = 1e6;  // ns
@@ -116,7 +116,7 @@ TEST(HugeTensorTest, TimesThatDoNotFitStopAtTheLargest) {
   EXPECT_GT(largest, 0);
 }
 
-// A path is found even where what is known of it is that it takes the longest time there is.
+// A path is found even if its known cost is the largest representable time.
 TEST(HugeTensorTest, TheLongestTimeIsATime) {
   const Topology slow =
       Topology::Create({{"flat", 0, 1000, 1'000'000'000}},

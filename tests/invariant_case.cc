@@ -17,9 +17,9 @@ namespace {
 
 using testkit::Random;
 
-constexpr int kElements = 12;  // that are followed
+constexpr int kElements = 12;  // tracked elements
 
-// The followed elements, in any order, at any places between others.
+// The tracked elements in random order, at random places between others.
 std::vector<int64_t> Embed(int64_t size, Random& random) {
   std::vector<int64_t> ids(size);
   for (int64_t i = 0; i < size; ++i) ids[i] = i < kElements ? i : kElements + random.Below(1000);
@@ -27,7 +27,7 @@ std::vector<int64_t> Embed(int64_t size, Random& random) {
   return ids;
 }
 
-// With a full fraction and an exponent near that of 1.
+// A value with a random fraction and an exponent near that of 1.
 uint32_t Contribution(DType dtype, int64_t coordinate, int64_t id) {
   Random random(static_cast<uint64_t>(coordinate * 7919 + id * 104729 + 1));
   const auto any = static_cast<uint32_t>(random.Next());
@@ -42,7 +42,7 @@ uint32_t Contribution(DType dtype, int64_t coordinate, int64_t id) {
   }
 }
 
-// A mesh of `ranks`, of two dims or more.
+// A random mesh of `ranks` ranks with two or more dims.
 std::string AnyMesh(int64_t ranks, Random& random) {
   std::vector<std::string> meshes;
   for (const std::vector<int64_t>& sizes : Factorings(ranks)) {

@@ -1,16 +1,16 @@
-// Cases of the promise `batch-invariant`: elements of which we know the contributions, sent in
-// tensors of several sizes, at other places, also on other shards, in one tensor or in parts, alone
-// or with others. Their bits must be the same in all of these batches.
+// Cases of the promise `batch-invariant`. Elements with known contributions are sent in several
+// batches: in tensors of several sizes, at different places, on different shards, in one tensor or
+// in parts, alone or with other elements. Their bits must be equal in all batches.
 //
 //   InvariantCase c(seed);
 //   InvariantBits bits;                               // of the case
 //   for (const InvariantBatch& batch : c.Batches()) {
-//     MESHIFT_ASSIGN_OR_RETURN(InvariantRun run, InvariantRun::Start(c, batch, engine,
-//     redistribute)); MESHIFT_RETURN_IF_ERROR(run.Finish(&bits));     // DATA_LOSS: an element is
-//     two things
+//     MESHIFT_ASSIGN_OR_RETURN(InvariantRun run,
+//                              InvariantRun::Start(c, batch, engine, redistribute));
+//     MESHIFT_RETURN_IF_ERROR(run.Finish(&bits));     // DATA_LOSS: an element has other bits
 //   }
 //
-// Each rank runs its part; what ranks have found is to be merged (InvariantBits::Merge).
+// Each rank runs its part; the results of all ranks must be merged (InvariantBits::Merge).
 #ifndef MESHIFT_TESTS_INVARIANT_CASE_H_
 #define MESHIFT_TESTS_INVARIANT_CASE_H_
 
@@ -36,8 +36,7 @@
 
 namespace meshift {
 
-// A tensor of one dim, and which element each of its elements is: one of those that are followed,
-// or another.
+// A tensor of one dim, and the identity of each of its elements: a tracked element, or another.
 struct InvariantTensor {
   Sharding from;
   Sharding to;
@@ -47,13 +46,13 @@ using InvariantBatch = std::vector<InvariantTensor>;  // sent in one call
 
 class InvariantCase {
  public:
-  // `ranks`: of the world, where they are given; else as many as the case wants, at most 40.
+  // `ranks`: the size of the world; 0: chosen by the case, at most 40.
   explicit InvariantCase(uint64_t seed, int64_t ranks = 0);
 
   const DeviceMesh& mesh() const { return *mesh_; }
   DType dtype() const { return dtype_; }
   int64_t domain() const { return domain_; }
-  Topology topology() const;  // domains that the groups may fill unevenly
+  Topology topology() const;  // groups may fill its domains unevenly
   std::string ToString() const;
   InvariantBatch First() const;
   std::vector<InvariantBatch> Batches() const;
@@ -70,12 +69,12 @@ class InvariantCase {
   std::string to_;
 };
 
-// What each element has become.
+// The bits of each element.
 class InvariantBits {
  public:
-  // DATA_LOSS where the element was something else before.
+  // DATA_LOSS if the element had other bits before.
   absl::Status Add(int64_t id, uint32_t bits);
-  // For ranks that are processes.
+  // For ranks in different processes.
   std::string Pack() const;
   absl::Status Merge(std::string_view packed);
   int64_t size() const { return static_cast<int64_t>(bits_.size()); }
@@ -84,7 +83,7 @@ class InvariantBits {
   std::map<int64_t, uint32_t> bits_;
 };
 
-// One rank's part of a batch. `redistribute` is of the case's mesh.
+// One rank's part of a batch. `redistribute` must be on the case's mesh.
 class InvariantRun {
  public:
   static absl::StatusOr<InvariantRun> Start(const InvariantCase& c, const InvariantBatch& batch,
@@ -93,7 +92,7 @@ class InvariantRun {
 
  private:
   struct Part {
-    std::vector<int64_t> ids;  // of the elements that this rank ends up with
+    std::vector<int64_t> ids;  // elements of this rank's target
     std::unique_ptr<Buffer> source;
     std::unique_ptr<Buffer> target;
   };

@@ -21,9 +21,9 @@ namespace meshift {
 namespace {
 
 constexpr std::byte kPoison{0xa5};
-constexpr int64_t kGuard = 64;  // bytes before and behind every buffer
+constexpr int64_t kGuard = 64;  // bytes before and after every buffer
 
-// Strides in items, of which f4e2m1 has one per byte (and keeps its last dim innermost).
+// Strides in items; for f4e2m1 an item is a byte (and the last dim stays innermost).
 Shape RandomStrides(const Shape& shape, bool packed, testkit::Random& random) {
   std::vector<size_t> order(shape.size());
   std::iota(order.begin(), order.end(), 0);
@@ -55,7 +55,7 @@ Shape Contiguous(const Shape& shape) {
   return strides;
 }
 
-// Positions of the elements in row-major order; the least is 0.
+// Positions of the elements in row-major order; the smallest is 0.
 std::vector<int64_t> Positions(const Shape& shape, const Shape& strides) {
   std::vector<int64_t> positions;
   if (NumElements(shape) == 0) return positions;
@@ -115,7 +115,7 @@ absl::Status LayoutRunner::Lay(const Plan& plan, const testkit::Oracle& oracle,
       size[is_target] = std::max(size[is_target], offset + tensor.item);
     }
   }
-  // Behind a boundary of 16 bytes, so that a source can be consumed.
+  // At a boundary of 16 bytes, so that a source can be consumed.
   const auto place = [](std::vector<std::byte>& bytes, int64_t content) {
     bytes.assign(content + 2 * kGuard + 16, kPoison);
     return static_cast<int64_t>((16 - reinterpret_cast<uintptr_t>(bytes.data()) % 16) % 16);

@@ -1,6 +1,6 @@
-// A limit on memory is kept where it counts: seeded cases with a limit between the least that does
-// and twice that, planned, proven, and run with all memory from the engine, which counts it; with
-// source and target in two buffers, with the source consumed, and in one buffer.
+// Memory limits hold: seeded cases with a limit between the least memory and twice that, planned,
+// proven, and run with all memory from the engine, which counts it; with separate buffers, with the
+// source consumed, and in one buffer.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,11 +33,11 @@ namespace {
 
 using testkit::ConformanceCase;
 
-// Each way to hand over source and target: all cases in so many test cases.
+// Each buffer mode has this many test cases, which share all cases.
 constexpr int kNumShards = 4;
 constexpr int kNumBuffers = 3;  // kNumBuffers * kNumShards: as shard_count in BUILD
 
-// 1,000 of them: on one mesh, in all dtypes and with casts; with ragged shards; onto other meshes.
+// 1,000 cases: on one mesh, in all dtypes and with casts; with ragged shards; to other meshes.
 std::vector<ConformanceCase> Cases() {
   std::vector<ConformanceCase> cases = testkit::ConformanceCases(8, 600);
   for (const ConformanceCase& c : testkit::RaggedCases(8, 200)) cases.push_back(c);
@@ -45,7 +45,7 @@ std::vector<ConformanceCase> Cases() {
   return cases;
 }
 
-// How case `number` is planned.
+// The options of case `number`.
 PlannerOptions OptionsOf(const ConformanceCase& c, int64_t number) {
   PlannerOptions options{.reduce_dtype = c.reduce_dtype};
   if (number % 3 == 1) options.topology = Topology::Parse("nvlink=4").value();
@@ -57,11 +57,11 @@ PlannerOptions OptionsOf(const ConformanceCase& c, int64_t number) {
 }
 
 struct Counted {
-  int64_t peak_bytes = 0;  // of the rank that had most, as the engine counts
-  std::string wrong;       // what the targets have that they should not; empty: nothing
+  int64_t peak_bytes = 0;  // of the worst rank, as the engine counts
+  std::string wrong;       // describes a wrong target; empty: none
 };
 
-// Runs the plan once. All memory is the engine's: sources, targets, and what the run takes itself.
+// Runs the plan once. The engine provides all memory: sources, targets, and the run's own.
 absl::StatusOr<Counted> RunCounted(const Plan& plan, const PlannerOptions& options, uint64_t seed) {
   const Sharding& from = plan.from();
   const Sharding& to = plan.to();
@@ -132,8 +132,8 @@ TEST_P(MemoryLimitTest, IsKeptByTheAllocationsOfARun) {
   const std::vector<ConformanceCase> cases = Cases();
   ASSERT_EQ(cases.size(), 1000);
   int64_t run = 0;
-  int64_t bound = 0;  // the cheapest plan takes more than the limit
-  int64_t exact = 0;  // the run took exactly what the plan says
+  int64_t bound = 0;  // cases whose cheapest plan takes more than the limit
+  int64_t exact = 0;  // cases whose run took exactly the planned memory
   int64_t over = 0;
   const auto buffers = static_cast<Buffers>(GetParam() / kNumShards);
   for (int64_t i = GetParam() % kNumShards; i < std::ssize(cases); i += kNumShards) {

@@ -1,5 +1,6 @@
-// Under a limit on memory no sequence of transitions is cheaper than the plan, and none needs less
-// than the least that a refusal names: against all paths over all states (tests/brute_force.h).
+// With a memory limit no sequence of transitions is cheaper than the plan, and none needs less than
+// the least memory that a refusal names: compares with all paths over all states
+// (tests/brute_force.h).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -32,13 +33,13 @@ constexpr int kNumShards = 8;  // as shard_count in BUILD; a test case per shard
 class MemoryOptimalTest : public testing::TestWithParam<int> {
  protected:
   void Judge(const Sharding& from, const Sharding& to, PlannerOptions options) {
-    // Buffers are handed over in each way in turn.
+    // All buffer modes in turn.
     options.buffers = static_cast<Buffers>(cases_ % 3);
     const std::string where =
         fmt::format("{} -> {} on {}, buffers {}", from.ToString(), to.PlacementsText(),
                     options.topology.ToString(), Name(options.buffers));
     const absl::StatusOr<Plan> free = MakePlan(from, to, options);
-    // A cast that would round what stays partial.
+    // A cast that would round contributions that stay partial.
     if (absl::IsInvalidArgument(free.status()) && from.dtype() != to.dtype()) return;
     ASSERT_TRUE(free.ok()) << free.status();
     ++cases_;
@@ -54,7 +55,7 @@ class MemoryOptimalTest : public testing::TestWithParam<int> {
           << where;
     }
     if (*least == most) return;
-    // The limit binds: it is below what the cheapest plan takes.
+    // The limit is below the memory of the cheapest plan.
     ++bound_;
     for (const int64_t limit : {*least, *least + random_.Below(most - *least)}) {
       options.max_memory = limit;
@@ -113,8 +114,7 @@ TEST_P(MemoryOptimalTest, NoSequenceIsCheaperOrNeedsLessOnLargerMeshes) {
   Report("random");
 }
 
-// Where a step can be done in several ways: blocks of ragged cuts padded or exact, whatever dtypes
-// the value has on the way.
+// Steps with variants: blocks of ragged cuts padded or exact, in any dtype of the value.
 TEST_P(MemoryOptimalTest, NoSequenceOfRaggedShardsIsCheaperOrNeedsLess) {
   const std::vector<testkit::ConformanceCase> cases = testkit::RaggedCases(8, 400);
   for (size_t i = GetParam(); i < cases.size(); i += kNumShards * testkit::TestFraction()) {
@@ -134,7 +134,7 @@ TEST_P(MemoryOptimalTest, NoSequenceWithCastsIsCheaperOrNeedsLess) {
   Report("casts");
 }
 
-// Reductions in order, in blocks of two: in stages or not.
+// Ordered reductions in blocks of two: in stages or not.
 TEST_P(MemoryOptimalTest, NoSequenceInOrderIsCheaperOrNeedsLess) {
   testkit::ForEachSmallWorldCase(
       {.shard = GetParam(), .num_shards = kNumShards, .fraction = 128 * testkit::TestFraction()},
@@ -147,8 +147,7 @@ TEST_P(MemoryOptimalTest, NoSequenceInOrderIsCheaperOrNeedsLess) {
   Report("ordered");
 }
 
-// Where not all was looked at, what is found may be more than the least, and does not call itself
-// that.
+// A search that was cut short may find more than the least memory, and says so.
 TEST_P(MemoryOptimalTest, WhatIsCutShortSaysSo) {
   constexpr uint64_t kCases = 400;
   int64_t cut_short = 0;

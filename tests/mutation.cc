@@ -56,14 +56,14 @@ int64_t Nudge(std::mt19937_64& rng, int64_t value) {
   return value + kSteps[Random(rng, kSteps.size())];
 }
 
-// Makes the dtypes of all steps follow from those of the casts: `after`, the wire, the sums and the
-// bytes of boxes, so that the plan is damaged in what it computes and not in how it says so.
+// Makes the dtypes of all steps follow from the casts: `after`, the wire, the sums and the bytes of
+// boxes. The plan is then damaged in its computation, not in its bookkeeping.
 void FollowCasts(PlanFields* fields) {
   DType dtype = fields->from.dtype();
   for (Step& step : fields->steps) {
     const DType after = step.op == StepOp::kCast ? step.after.dtype() : dtype;
     auto recast = step.after.WithDType(after);
-    if (!recast.ok()) return;  // the dtype lacks the op: as it is
+    if (!recast.ok()) return;  // the dtype does not have the op: leave it
     step.after = *std::move(recast);
     const int64_t in = BitWidth(dtype);
     if (step.wire_dtype) {
@@ -79,7 +79,7 @@ void FollowCasts(PlanFields* fields) {
   for (const Step& step : fields->steps) fields->total.bytes_sent += step.bytes_sent;
 }
 
-// One of the steps that are casts; -1: there is none.
+// The index of one of the casts; -1: no cast.
 int64_t SomeCast(std::mt19937_64& rng, const std::vector<Step>& steps) {
   std::vector<int64_t> casts;
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -88,14 +88,14 @@ int64_t SomeCast(std::mt19937_64& rng, const std::vector<Step>& steps) {
   return casts.empty() ? -1 : casts[Random(rng, static_cast<int64_t>(casts.size()))];
 }
 
-// A dtype near those of the tests.
+// A dtype similar to those of the tests.
 DType RandomDType(std::mt19937_64& rng) {
   constexpr std::array<DType, 7> kDTypes = {DType::kF32,    DType::kBF16, DType::kF16, DType::kF64,
                                             DType::kF8E4M3, DType::kI32,  DType::kI8};
   return kDTypes[Random(rng, kDTypes.size())];
 }
 
-// A cast to `dtype` of what a step with the placements of `like` leaves.
+// A cast to `dtype` after a step with the placements of `like`.
 std::optional<Step> MakeCast(const Sharding& like, DType from, DType dtype) {
   auto after = like.WithDType(dtype);
   if (!after.ok()) return std::nullopt;
@@ -105,14 +105,14 @@ std::optional<Step> MakeCast(const Sharding& like, DType from, DType dtype) {
   return cast;
 }
 
-// A step names its mesh dims, so that it has none but those of its mesh.
+// Removes mesh dims that the step's mesh does not have.
 void DropUnknownDims(Step* step) {
   const int dims = step->after.mesh().NumDims();
   DimSet& set = step->mesh_dims;
   set.erase(std::remove_if(set.begin(), set.end(), [&](int d) { return d >= dims; }), set.end());
 }
 
-// `sharding` on another mesh of as many dims; nullopt where it cannot be.
+// `sharding` on another mesh with as many dims; nullopt if it is invalid there.
 std::optional<Sharding> MovedTo(const DeviceMesh& mesh, const Sharding& sharding) {
   if (mesh.NumDims() != sharding.mesh().NumDims()) return std::nullopt;
   auto moved = Sharding::Parse(sharding.tensor(), mesh, sharding.PlacementsText());
@@ -120,7 +120,7 @@ std::optional<Sharding> MovedTo(const DeviceMesh& mesh, const Sharding& sharding
   return *std::move(moved);
 }
 
-// Puts all that is on mesh `m` of the plan on `mesh`, which has as many dims of the same sizes.
+// Replaces mesh `m` of the plan by `mesh`, which has as many dims of the same sizes.
 bool ReplaceMesh(int m, const DeviceMesh& mesh, PlanFields* fields) {
   const DeviceMesh old = fields->meshes[m];
   std::vector<Sharding*> shardings = {&fields->from, &fields->to};
@@ -135,7 +135,7 @@ bool ReplaceMesh(int m, const DeviceMesh& mesh, PlanFields* fields) {
   return true;
 }
 
-// Damages what says where a value is: kinds 25 .. 29.
+// Damages the meshes and ranks of a plan: kinds 25 .. 29.
 std::string MutateMeshes(int kind, std::mt19937_64& rng, PlanFields* fields) {
   std::vector<Step>& steps = fields->steps;
   const auto meshes = static_cast<int64_t>(fields->meshes.size());
@@ -157,7 +157,7 @@ std::string MutateMeshes(int kind, std::mt19937_64& rng, PlanFields* fields) {
     return "topology " + text;
   }
   if (kind == 27) {
-    // The same ranks elsewhere, or other ones.
+    // The same ranks at other places, or other ranks.
     const DeviceMesh& old = fields->meshes[m];
     std::vector<int64_t> ranks = old.Ranks();
     const int64_t first = Random(rng, 3) == 0 ? 1 : 0;
@@ -178,7 +178,7 @@ std::string MutateMeshes(int kind, std::mt19937_64& rng, PlanFields* fields) {
     step.after = *std::move(moved);
     return fmt::format("a step leaves the value on mesh {}", m);
   }
-  // A step that leads to mesh m, or no longer does.
+  // Makes a step lead to mesh m, or stops it from doing so.
   const bool relabels = Random(rng, 2) == 0;
   step.mesh = m;
   step.op = relabels ? StepOp::kRelabel : StepOp::kExchange;
@@ -204,8 +204,8 @@ std::string MutateMeshes(int kind, std::mt19937_64& rng, PlanFields* fields) {
   return fmt::format("a step is a {} to mesh {}", Name(step.op), m);
 }
 
-// The step that leads to the other mesh adds contributions, though what was P is reduced before or
-// no longer; or leaves them out: kind 33.
+// Damages a crossing: it adds contributions that were reduced before, or that no longer are; or
+// leaves contributions out: kind 33.
 std::string MutateCrossing(std::mt19937_64& rng, PlanFields* fields) {
   std::vector<Step>& steps = fields->steps;
   const auto crossing = std::find_if(steps.begin(), steps.end(), IsCrossing);
@@ -226,7 +226,7 @@ std::string MutateCrossing(std::mt19937_64& rng, PlanFields* fields) {
   return "the crossing adds in place of the step before it";
 }
 
-// Damages the blocks of reductions in order: kinds 30 .. 32.
+// Damages the blocks of ordered reductions: kinds 30 .. 32.
 std::string MutateBlocks(int kind, std::mt19937_64& rng, PlanFields* fields) {
   const int64_t block = Random(rng, 5);
   if (kind != 31) {
@@ -250,7 +250,7 @@ std::string MutateCasts(int kind, std::mt19937_64& rng, PlanFields* fields) {
   const int64_t c = SomeCast(rng, steps);
   std::string what;
   if (kind == 24) {
-    // A cast more, and in half of the cases one back again.
+    // Adds a cast, and in half of the cases one back again.
     const int64_t i = Random(rng, static_cast<int64_t>(steps.size()) + 1);
     const Sharding like = i == 0 ? fields->from : steps[i - 1].after;
     std::optional<Step> cast = MakeCast(like, like.dtype(), RandomDType(rng));
@@ -395,7 +395,7 @@ std::string Mutate(int kind, std::mt19937_64& rng, PlanFields* fields) {
           static_cast<DType>(Random(rng, kNumDTypes));
       return at + "another dtype";
     case 20: {
-      // A step of its own, between two others or at an end.
+      // Adds a step between two others or at an end.
       Step extra = step;
       extra.op = static_cast<StepOp>(Random(rng, kNumStepOps));
       extra.after = RandomPlacements(rng, step.after);

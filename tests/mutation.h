@@ -1,4 +1,4 @@
-// Damages plans, by a seed.
+// Damages plans in a seeded random way.
 //
 //   std::string what = Mutate(rng, &fields);   // "swap steps 0 and 1"
 #ifndef MESHIFT_TESTS_MUTATION_H_
@@ -13,8 +13,9 @@ namespace meshift {
 
 inline constexpr int kNumMutations = 34;
 
-// Applies mutation `kind` (0 .. kNumMutations - 1) somewhere in `fields`; says what it did, or ""
-// where there is nothing to apply it to. The result may be the same plan, or another right one.
+// Applies mutation `kind` (0 .. kNumMutations - 1) at a random place in `fields`. Returns a
+// description, or "" if the mutation does not apply. The result may be the same plan, or another
+// valid one.
 std::string Mutate(int kind, std::mt19937_64& rng, PlanFields* fields);
 
 }  // namespace meshift

@@ -1,5 +1,5 @@
-// Thousands of damaged plans, judged by the verifier and by running them: nothing that runs wrong,
-// or leaves replicas different against its promise, is accepted.
+// Thousands of damaged plans, checked by the verifier and by running them: the verifier accepts no
+// plan that gives wrong values, or whose replicas differ against its promise.
 #include "tests/mutation.h"
 
 #include <fmt/format.h>
@@ -65,7 +65,7 @@ constexpr std::array<Kind, 9> kKinds = {{{DType::kF32, ReduceOp::kSum, DType::kF
                                          {DType::kI8, ReduceOp::kMin, DType::kI32, {}}}};
 constexpr int kNumShards = 4;
 
-// Damages the plan in every way, and one time in three in two.
+// Damages the plan in every way, and in one of three cases twice.
 template <typename Judge>
 void ForEachDamaged(const Plan& plan, uint64_t seed, Judge judge) {
   std::mt19937_64 rng(seed);
@@ -80,7 +80,7 @@ void ForEachDamaged(const Plan& plan, uint64_t seed, Judge judge) {
   }
 }
 
-// What the verifier says of damaged plans, and what comes of running them.
+// Compares the verifier's verdict on damaged plans with the results of running them.
 void JudgeDamaged(const Plan& plan, uint64_t seed, Tally* tally) {
   ForEachDamaged(plan, seed, [&](const Plan& damaged, const std::string& what) {
     ++tally->damaged;
@@ -122,7 +122,8 @@ TEST_P(MutationTest, NothingThatRunsWrongIsAccepted) {
         MakePlan(pair.from, pair.to,
                  {.planner = seed % 7 == 0 ? PlannerKind::kPerDim : PlannerKind::kBest,
                   .reduce_dtype = sort.reduce_dtype});
-    // The per-dim planner does not average integers; what stays partial is not rounded.
+    // The per-dim planner does not average integers; contributions that stay partial are not
+    // rounded.
     if (plan.ok()) JudgeDamaged(*plan, seed, &tally);
   }
   fmt::print("shard {}: {}\n", GetParam(), tally.ToString());
@@ -138,7 +139,7 @@ TEST_P(MutationTest, NothingThatRunsWrongIsAcceptedAcrossMeshes) {
     const Kind& sort = kKinds[seed / kNumShards % kKinds.size()];
     testkit::RandomPair pair = testkit::RandomCrossCase(seed, sort.dtype, sort.op);
     const absl::StatusOr<Sharding> to = pair.to.WithDType(sort.to);
-    if (!to.ok()) continue;  // partial by an op that the dtype lacks
+    if (!to.ok()) continue;  // partial by an op that the dtype does not have
     const absl::StatusOr<Plan> plan =
         MakePlan(pair.from, *to,
                  {.topology = *Topology::Parse(kTopologies[seed / 9 % kTopologies.size()]),
@@ -153,7 +154,7 @@ TEST_P(MutationTest, NothingThatRunsWrongIsAcceptedAcrossMeshes) {
 
 INSTANTIATE_TEST_SUITE_P(Shards, MutationTest, testing::Range(0, kNumShards));
 
-// A plan that is accepted as `ordered` gives the bits that its inputs ask for.
+// A plan that is accepted as `ordered` gives the bits that its inputs require.
 TEST_P(MutationTest, NothingWithOtherBitsIsAcceptedAsOrdered) {
   constexpr uint64_t kCases = 240;
   int64_t damaged_plans = 0;
@@ -163,14 +164,14 @@ TEST_P(MutationTest, NothingWithOtherBitsIsAcceptedAsOrdered) {
   int64_t crossing = 0;
   for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
     const OrderedCase c(seed, {.blocks = seed / kNumShards % 2 == 1});
-    // Blocks go in stages there.
+    // Blocks go in stages on this topology.
     const int64_t block = c.reduce_block();
     const Topology topology = block == 0 ? Topology::Flat()
                               : seed / kNumShards % 4 == 1
                                   ? DearMessages(3)
                                   : DearCrossings(block * c.ranks() / c.contributions());
     std::vector<OrderedProblem> problems = c.Problems();
-    // And on the way to another mesh.
+    // Also with a crossing to another mesh.
     const DeviceMesh other = DeviceMesh::Parse("t=3@1-3").value();
     const Sharding& from = problems.front().from;
     problems.push_back({from, Sharding::Parse(from.tensor(), other, "R").value()});
@@ -185,7 +186,7 @@ TEST_P(MutationTest, NothingWithOtherBitsIsAcceptedAsOrdered) {
         crossing += IsCrossing(step) && step.reduce_op ? 1 : 0;
       }
       ForEachDamaged(plan, seed, [&](const Plan& damaged, const std::string& what) {
-        // What is asked for, and of which ranks, stays as it is.
+        // Skips plans whose problem itself was changed.
         const PlanFields& fields = damaged.fields();
         if (!(fields.from == plan.from() && fields.to == plan.to()) ||
             fields.inputs.options.reduce_block != plan.options().reduce_block ||

@@ -28,7 +28,7 @@ int CountPartial(const Sharding& sharding) {
   return count;
 }
 
-// Keeps the kWorst plans of the highest ratios, the first of equal ones first.
+// Keeps the kWorst plans with the highest ratios, among equals the first ones.
 void Keep(std::vector<NearPlan>* worst, const NearPlan& plan, double (NearPlan::*ratio)() const) {
   const double mine = (plan.*ratio)();
   if (mine <= 1) return;
@@ -50,8 +50,8 @@ int64_t BytesOfAllRanks(const Plan& plan) {
   return bytes;
 }
 
-// The time of a plan less that of its bound, by where it comes from: starts of collectives after
-// the first, bytes beyond the bound's, and the rest.
+// Splits the time above the bound: starts of collectives after the first, bytes beyond the bound's,
+// and the rest.
 std::string WhyLonger(const Plan& plan, const Topology& topology) {
   const int64_t longer = plan.total().est_ns - plan.lower_bound().est_ns;
   const int64_t starts = std::max<int64_t>(plan.total().collectives - 1, 0) *
@@ -66,7 +66,8 @@ std::string WhyLonger(const Plan& plan, const Topology& topology) {
       longer, starts, bytes_ns, bytes);
 }
 
-// Where boxes begin or end along each tensor dim: a rank has all or nothing of what lies between.
+// The boundaries of boxes along each tensor dim: a rank holds all or none of the elements between
+// two.
 std::vector<std::vector<int64_t>> CellBounds(const std::vector<Box>& boxes, const Shape& shape) {
   std::vector<std::vector<int64_t>> bounds;
   for (size_t k = 0; k < shape.size(); ++k) {
@@ -134,7 +135,7 @@ int64_t BytesAcross(const Plan& plan, const Topology& topology, int level) {
                        step.op == StepOp::kAllReduce;
     for (const std::vector<int64_t>& group : mesh.Groups(step.mesh_dims)) {
       if (rings) {
-        // Around a ring that goes through each domain once, what a rank sends leaves each.
+        // On a ring that goes through each domain once, a rank's bytes leave each domain.
         std::set<int64_t> domains;
         for (const int64_t rank : group) domains.insert(domain(rank));
         if (domains.size() > 1) {
@@ -166,8 +167,8 @@ absl::StatusOr<NearBound> MeasureNearBound(const NearBoundWorld& world) {
     for (const Sharding& to : all) {
       if (CountPartial(to) != 0 || from == to) continue;
       if (next++ % world.fraction != 0) continue;
-      // Time may be bought with bytes where values are small: bytes are of plans that do not, and
-      // time is of those that do.
+      // Small values may trade bytes for time: compare bytes of plans without that, and times with
+      // it.
       PlannerOptions options = world.options;
       options.max_value = SaturatingMul(std::max(from.MaxLocalElements(), to.MaxLocalElements()),
                                         BitWidth(world.dtype) / 8);

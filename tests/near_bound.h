@@ -1,12 +1,12 @@
-// How near plans come to what no algorithm goes below (planner/cost/lower_bound.h), over all pairs
-// of shardings of a mesh and tensor.
+// Measures how near plans come to the lower bounds (planner/cost/lower_bound.h), over all pairs of
+// shardings of a mesh and tensor.
 //
 //   NearBound near = MeasureNearBound({.mesh = "a=2,b=2,c=2", .shape = {64, 64}}).value();
-//   near.bytes.Mean();       // of bytes moved over their bound, geometric
+//   near.bytes.Mean();       // geometric mean of bytes moved over their bound
 //   near.worst_time[0];      // the plan that is furthest from its bound
 //
 // Bytes are those that all ranks send together, counted rank by rank (planner/plan/rank_bytes.h);
-// times are the model's.
+// times are those of the model.
 #ifndef MESHIFT_TESTS_NEAR_BOUND_H_
 #define MESHIFT_TESTS_NEAR_BOUND_H_
 
@@ -28,15 +28,16 @@ namespace meshift {
 
 struct NearBoundWorld {
   std::string mesh;  // "a=2,b=2,c=2"
-  Shape shape;       // which every list of cuts divides
+  Shape shape;       // every list of cuts must divide it
   DType dtype = DType::kBF16;
-  // Mesh dims of the source that are P(sum); 0: source and target are R or S on every mesh dim.
+  // The number of the source's mesh dims that are P(sum); 0: all mesh dims are R or S on both
+  // sides.
   int partial_dims = 0;
   PlannerOptions options = {};
-  int64_t fraction = 1;  // one pair of so many is looked at
+  int64_t fraction = 1;  // examines one in this many pairs
 };
 
-// A geometric mean of ratios, over the pairs in which the bound is not 0.
+// A geometric mean of ratios, over the pairs whose bound is not 0.
 struct RatioMean {
   int64_t count = 0;
   double log_sum = 0;
@@ -56,13 +57,13 @@ struct RatioMean {
 struct NearPlan {
   std::string text;   // "f32[8,8] S(0),R -> R,S(0)"
   std::string steps;  // "all_gather{a} -> R,R; slice{b} -> R,S(0)"
-  int64_t bytes = 0;  // that all ranks send
+  int64_t bytes = 0;  // sent by all ranks
   int64_t least_bytes = 0;
-  int64_t slow_bytes = 0;  // of them, those that cross the slowest level of links
+  int64_t slow_bytes = 0;  // those that cross the slowest level of links
   int64_t least_slow_bytes = 0;
   int64_t est_ns = 0;
   int64_t least_ns = 0;
-  // What the time has more than the bound.
+  // The reason for the time above the bound.
   std::string why;
 
   double BytesRatio() const { return Ratio(bytes, least_bytes); }
@@ -78,27 +79,26 @@ struct NearPlan {
 struct NearBound {
   int64_t pairs = 0;
   RatioMean bytes;
-  RatioMean sent;        // by the worst rank of each step
+  RatioMean sent;        // sent by the worst rank of each step
   RatioMean slow_bytes;  // only where the topology has levels
   RatioMean time;
-  int64_t below = 0;   // plans that cost less than their bound: the bound is none
+  int64_t below = 0;   // plans that cost less than their bound, which is then wrong
   int64_t larger = 0;  // plans with a value larger than source and target
   std::map<std::string, int64_t> ops;
-  // The ten that are furthest from their bound, of equal ones the first.
+  // The ten plans that are furthest from their bound; among equals the first.
   std::vector<NearPlan> worst_bytes;
   std::vector<NearPlan> worst_slow_bytes;
   std::vector<NearPlan> worst_time;
 };
 
-// Fails where the planner does, or the mesh is no mesh. Takes a plan of every pair but those of
-// equal shardings.
+// Fails if planning fails, or if the mesh is invalid. Plans every pair of different shardings.
 absl::StatusOr<NearBound> MeasureNearBound(const NearBoundWorld& world);
 
-// Bytes that cross the level of links above domains of `level` - 1, at least: what some rank of a
-// domain wants and no rank of it has comes in once. REQUIRES: nothing is partial.
+// A lower bound on the bytes that cross the links above domains of `level` - 1: data that a rank of
+// a domain needs and no rank of it has must enter once. REQUIRES: nothing is partial.
 int64_t LeastBytesAcross(const Sharding& from, const Sharding& to, const Topology& topology,
                          int level);
-// Those that a plan's messages and rings take across it.
+// The bytes that a plan's messages and rings send across those links.
 int64_t BytesAcross(const Plan& plan, const Topology& topology, int level);
 
 }  // namespace meshift

@@ -1,6 +1,5 @@
-// Plans are near what no algorithm goes below, and never below it (tests/near_bound.h): means over
-// all pairs of a mesh, and for large worlds over a fixed part of them. bench/near_bound.cc prints
-// the whole.
+// Plans are near the lower bounds, and never below them (tests/near_bound.h): means over all pairs
+// of a mesh, for large worlds over a fixed part of them. bench/near_bound.cc prints all.
 #include "tests/near_bound.h"
 
 #include <fmt/format.h>
@@ -16,12 +15,12 @@
 namespace meshift {
 namespace {
 
-// Where starts cost more than bytes, plans take more bytes; some.
+// If starts cost more than bytes, some plans take more bytes.
 constexpr double kAnyBytes = 1.5;
 
 struct NearCase {
   const char* mesh;
-  Shape shape;  // of bf16
+  Shape shape;  // in bf16
   int64_t fraction;
   bool is_large;  // bytes matter
 };
@@ -48,7 +47,7 @@ NearBound Measure(const NearCase& one, int partial_dims, const char* topology = 
 
 TEST_P(NearBoundTest, CutsAndReplicas) {
   const NearBound near = Measure(GetParam(), 0);
-  // Of large tensors of three dims, some are copied twice; the bound has one copy.
+  // Some large tensors of three dims are copied twice, but the bound counts one copy.
   const bool copied_twice = GetParam().is_large && GetParam().shape.size() > 2;
   EXPECT_LE(near.time.Mean(), copied_twice ? 1.13 : 1.10);
   EXPECT_LE(near.bytes.Mean(), GetParam().is_large ? 1.05 : kAnyBytes);
@@ -79,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, NearBoundTest,
                                          NearCase{"a=2,b=3", {810, 816, 816}, 1, true}));
 
 // 16 ranks in domains of 4: bytes on the links between domains. Messages get half of these links,
-// so that a ring may be quicker that carries more.
+// so a ring with more bytes may be faster.
 TEST(NearBoundAcrossTest, SlowLinks) {
   RatioMean all;
   for (const NearCase& one : {NearCase{"a=4,b=4", {16384, 32768}, 1, true},

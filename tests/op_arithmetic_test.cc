@@ -1,5 +1,5 @@
-// Every op on every dtype that takes it, on the in-process engine: the special values of the dtype
-// meet in all pairs and triples across ranks, and what all_reduce, reduce_scatter and mask leave is
+// Every op on every dtype that has it, on the in-process engine: the dtype's special values meet in
+// all pairs and triples across ranks, and the results of all_reduce, reduce_scatter and mask are
 // compared bit for bit with tests/plain_arithmetic.h.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ using testkit::Takes;
 
 using Values = std::vector<Bits>;
 
-// Bits of one real number, or integer.
+// Bits of special real numbers, or integers.
 std::vector<uint64_t> SpecialNumbers(const PlainArithmetic& plain) {
   const uint64_t sign = uint64_t{1} << (plain.width() - 1);
   if (plain.IsBool()) return {0, 1};
@@ -98,7 +98,7 @@ std::vector<uint64_t> SpecialNumbers(const PlainArithmetic& plain) {
   return values;
 }
 
-// Of a float: near 1, so that sums round. Else any bits.
+// For a float a value near 1, so that sums round; otherwise any bits.
 uint64_t RandomNumber(const PlainArithmetic& plain, bool near_one, std::mt19937_64& rng) {
   if (plain.IsBool()) return rng() & 1;
   const uint64_t sign = uint64_t{1} << (plain.width() - 1);
@@ -117,7 +117,7 @@ Values SpecialValues(const PlainArithmetic& plain) {
     for (const uint64_t number : numbers) values.push_back({number, 0});
     return values;
   }
-  // Every other one, of either sign, with every third.
+  // Every second number, so that both signs occur, with every third.
   for (size_t i = 0; i < numbers.size(); i += 2) {
     for (size_t k = i / 2 % 3; k < numbers.size(); k += 3)
       values.push_back({numbers[i], numbers[k]});
@@ -125,16 +125,16 @@ Values SpecialValues(const PlainArithmetic& plain) {
   return values;
 }
 
-// Contributions of `ranks` ranks, [rank][element]: all tuples of special values where there are few
-// enough, else random tuples of them; then random numbers, any and near 1.
+// Contributions of `ranks` ranks, [rank][element]: all tuples of special values if these are few,
+// else random tuples of them; then random numbers, any and near 1.
 std::vector<Values> Contributions(const PlainArithmetic& plain, int ranks) {
   constexpr size_t kMostTuples = 65536;
   const auto fraction = static_cast<size_t>(testkit::TestFraction());
-  // As many as there are, of 16 bits.
+  // All values, for 16 bits.
   const size_t num_any = (plain.width() == 16 ? 65536 : 8192) / fraction;
   const size_t num_near_one = 16384 / fraction;
   Values values = SpecialValues(plain);
-  if (ranks == 2 && plain.width() == 8 && !plain.IsBool()) {  // all there are
+  if (ranks == 2 && plain.width() == 8 && !plain.IsBool()) {  // all of them
     values.clear();
     for (uint64_t bits = 0; bits < 256; ++bits) values.push_back({bits, 0});
   }
@@ -151,7 +151,7 @@ std::vector<Values> Contributions(const PlainArithmetic& plain, int ranks) {
       rest /= values.size();
     }
   }
-  // Of the first rank all values of 16 bits, and as many elements as make even shards.
+  // The first rank has all values of 16 bits; the number of elements allows even shards.
   for (size_t i = 0; i < num_any + num_near_one || contributions[0].size() % ranks != 0; ++i) {
     const bool near_one = i >= num_any;
     for (int r = 0; r < ranks; ++r) {
@@ -188,7 +188,7 @@ Values Unpacked(const PlainArithmetic& plain, const std::vector<std::byte>& byte
   return values;
 }
 
-// Runs `plan`, in rank order; [rank][element] in and out.
+// Runs `plan` in rank order; [rank][element] in and out.
 absl::StatusOr<std::vector<Values>> RunPlan(const PlainArithmetic& plain, const Plan& plan,
                                             const std::vector<Values>& sources) {
   const DeviceMesh& mesh = plan.from().mesh();
@@ -217,7 +217,7 @@ std::string Text(const Bits& bits) { return fmt::format("{:#x}:{:#x}", bits[0], 
 
 class OpArithmeticTest : public ::testing::TestWithParam<int> {
  protected:
-  // Visits the ops that the dtype has.
+  // Visits the ops of the dtype.
   template <typename Visit>
   void ForEachOp(Visit visit) const {
     for (int i = 0; i < kNumReduceOps; ++i) {
@@ -237,7 +237,7 @@ class OpArithmeticTest : public ::testing::TestWithParam<int> {
     return *MakePlan(source, *source.WithPlacements(to));
   }
 
-  // What `plan` leaves is what `want` has of the rank's part.
+  // Each rank's result of `plan` is its part of `want`.
   void ExpectResults(const Plan& plan, const std::vector<Values>& sources,
                      const Values& want) const {
     const auto results = RunPlan(plain_, plan, sources);
@@ -292,7 +292,7 @@ TEST_P(OpArithmeticTest, AllReduceAndReduceScatter) {
   }
 }
 
-// The average over b of the sum over a: one sum of all, divided once by the size of b.
+// The average over b of the sum over a: one sum over all ranks, divided once by the size of b.
 TEST_P(OpArithmeticTest, AveragesOfSums) {
   if (!CheckReduce(ReduceOp::kAvg, dtype_).ok()) GTEST_SKIP() << "no averages";
   const std::vector<Values> sources = Contributions(plain_, 6);
@@ -310,7 +310,7 @@ TEST_P(OpArithmeticTest, MasksHoldTheIdentity) {
     const std::string mesh = fmt::format("a={}", ranks);
     ForEachOp([&](ReduceOp op) {
       const std::string partial = fmt::format("P({})", Name(op));
-      // A replicated value stays on coordinate 0, an average everywhere.
+      // A replicated value stays on coordinate 0 only; for an average it stays everywhere.
       const Plan from_copies = PlanOf(elements, mesh, "R", partial);
       EXPECT_THAT(from_copies, AllOf(Takes({"mask{a}"}), IsProven()));
       const auto masked = RunPlan(plain_, from_copies, std::vector<Values>(ranks, values));
@@ -320,7 +320,7 @@ TEST_P(OpArithmeticTest, MasksHoldTheIdentity) {
         EXPECT_EQ((*masked)[r], keeps ? values : Values(elements, plain_.Identity(op))) << r;
       }
       if (op == ReduceOp::kAvg) return;
-      // A shard stays in its place, with the identity around it.
+      // A shard stays in its place, surrounded by the identity.
       const Plan from_shards = PlanOf(elements, mesh, "S(0)", partial);
       EXPECT_THAT(from_shards, AllOf(Takes({"mask{a}"}), IsProven()));
       std::vector<Values> shards(ranks);
@@ -339,7 +339,7 @@ TEST_P(OpArithmeticTest, MasksHoldTheIdentity) {
   }
 }
 
-// Whatever meets the identity stays as it is, on either side; NaN becomes canonical. (Not a product
+// An identity leaves any value unchanged, on either side; NaN becomes canonical. (Except a product
 // of complex numbers: (1, 0) changes signs of zeros and makes NaN of infinities.)
 TEST_P(OpArithmeticTest, IdentitiesChangeNothing) {
   for (const Bits& value : SpecialValues(plain_)) {
@@ -350,7 +350,7 @@ TEST_P(OpArithmeticTest, IdentitiesChangeNothing) {
         if (plain_.IsNaN(value[part])) want[part] = plain_.CanonicalNaN();
       }
       const Bits identity = plain_.Identity(op);
-      // f8e4m3 has no infinity, but no value beyond its largest either.
+      // f8e4m3 has no infinity, but its largest value has the same effect.
       EXPECT_EQ(plain_.Reduce(op, 1, {value, identity}), want) << Text(value);
       EXPECT_EQ(plain_.Reduce(op, 1, {identity, value}), want) << Text(value);
     });
@@ -370,7 +370,7 @@ INSTANTIATE_TEST_SUITE_P(All, OpArithmeticTest, ::testing::ValuesIn(ReducedDType
                            return std::string(Name(static_cast<DType>(info.param)));
                          });
 
-// The sum of 40 times 2000 is beyond f16, its average is not: it is divided before it is rounded.
+// The sum of 40 times 2000 is beyond f16, but its average is not: it is divided before rounding.
 TEST(OpArithmetic, AnAverageDoesNotOverflow) {
   const PlainArithmetic plain(DType::kF16);
   const uint64_t value = plain.small().Encode(2000);
@@ -389,7 +389,7 @@ TEST(OpArithmetic, AnAverageDoesNotOverflow) {
   }
 }
 
-// The definition itself, on values worked out by hand.
+// Checks the reference itself on values computed by hand.
 TEST(PlainArithmetic, SmallFloats) {
   const SmallFormat e4m3(4, 3, false);
   EXPECT_EQ(e4m3.Decode(0x7e), 448);

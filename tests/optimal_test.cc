@@ -1,7 +1,7 @@
-// No sequence of transitions is cheaper than the plan: every case of the small world
-// (testing/small_world.h), against shortest paths over all states (tests/brute_force.h), by the
-// planner's own edges and prices: triangle_test looks for edges that are missing. And the plan's
-// lower bound is one.
+// No sequence of transitions is cheaper than the plan, in every case of the small world
+// (testing/small_world.h): compares with shortest paths over all states (tests/brute_force.h), with
+// the planner's own edges and prices. triangle_test looks for missing edges. Also checks that the
+// plan's lower bound is one.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ constexpr int kNumShards = 16;  // as shard_count in BUILD; a test case per shar
 struct Tally {
   int64_t cases = 0;
   int64_t not_optimal = 0;
-  int64_t below = 0;   // plans that cost less than the least: of edges that only the planner has
-  int64_t states = 0;  // of which the search's heuristic was looked at, and steps between them
+  int64_t below = 0;   // plans cheaper than the shortest path: the planner has other edges
+  int64_t states = 0;  // states and steps on which the search's heuristic was checked
   int64_t steps = 0;
   int64_t not_admissible = 0;
   int64_t not_consistent = 0;
@@ -35,7 +35,7 @@ struct Tally {
     const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
     const absl::StatusOr<BestPath> best = brute_force.Find(from, to, options);
     ASSERT_EQ(plan.status(), best.status());
-    // A cast that would round what stays partial.
+    // A cast that would round contributions that stay partial.
     if (absl::IsInvalidArgument(plan.status()) && from.dtype() != to.dtype()) return;
     ++cases;
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -85,7 +85,7 @@ struct Tally {
 
 class OptimalTest : public testing::TestWithParam<int> {
  protected:
-  // One in `fraction` of the small world.
+  // Checks one in `fraction` cases of the small world.
   static void Judge(std::string_view name, int64_t fraction, const PlannerOptions& options) {
     BruteForce brute_force;
     Tally tally;
@@ -101,7 +101,7 @@ class OptimalTest : public testing::TestWithParam<int> {
 
 TEST_P(OptimalTest, NoSequenceOfTransitionsIsCheaper) { Judge("all", 1, {}); }
 
-// Parts of the small world under other costs.
+// Parts of the small world with other costs.
 TEST_P(OptimalTest, NoSequenceIsCheaperWhereBytesMatterMost) {
   const TopologyConstants constants{.collective_latency_ns = 1000,
                                     .message_latency_ns = 50,
@@ -119,7 +119,7 @@ TEST_P(OptimalTest, NoSequenceIsCheaperAcrossDomains) {
         {.topology = *Topology::Create({{"near", 2, 100, 100}, {"far", 0, 10, 2000}}, constants)});
 }
 
-// Bytes and starts of about one size, so that each algorithm and protocol is the quickest
+// Bytes and starts cost about the same, so that each algorithm and protocol is the fastest
 // somewhere.
 Topology TwoProtocols() {
   const TopologyLevel near = {.name = "near",

@@ -19,7 +19,7 @@ namespace {
 
 using testkit::Random;
 
-// Of a float: bits of the exponent and of the fraction.
+// The exponent and fraction bits of a float.
 struct Fields {
   int exponent = 0;
   int fraction = 0;
@@ -45,7 +45,7 @@ Fields FieldsOf(DType dtype) {
   }
 }
 
-// A number near 1 with a full fraction, so that sums round; of every 32, one of any bits at all.
+// A number near 1 with a random fraction, so that sums round; one in 32 has arbitrary bits.
 uint64_t Number(DType dtype, ReduceOp op, Random& random) {
   const Fields fields = FieldsOf(dtype);
   const uint64_t any = random.Next();

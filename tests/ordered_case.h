@@ -1,7 +1,7 @@
-// Cases of reductions whose bits depend on the order, and what every engine must make of them under
-// the promise `ordered`: the contributions of a tensor, combined from left to right in ascending
-// order of the flattened partial coordinate, by tests/plain_arithmetic.h; or so in blocks, and then
-// these.
+// Cases of reductions whose bits depend on the order, with the result that every engine must
+// produce under the promise `ordered`: the contributions combined from left to right in ascending
+// order of the flattened partial coordinate, by tests/plain_arithmetic.h; or in blocks in that way,
+// and then the blocks.
 //
 //   const OrderedCase c(seed);
 //   for (const OrderedProblem& problem : c.Problems()) {    // one per factoring of the group
@@ -28,16 +28,16 @@ namespace meshift {
 
 struct OrderedOptions {
   int64_t max_ranks = 40;
-  // Ranks of the world, where they are given; else as many as the case wants.
+  // The number of ranks of the world; 0: chosen by the case.
   int64_t ranks = 0;
-  // Contributions are combined in blocks of 1, 2, 3, 4, 8 or all of them.
+  // Combines contributions in blocks of 1, 2, 3, 4, 8 or all of them.
   bool blocks = false;
-  // Some meshes have their ranks in another order than that of coordinates.
+  // Some meshes have ranks in another order than that of coordinates.
   bool shuffle = false;
 };
 
-// Of one factoring of the contributions into mesh dims. The same ranks hold the same contributions
-// in all problems of a case.
+// One factoring of the contributions into mesh dims. The same ranks hold the same contributions in
+// all problems of a case.
 struct OrderedProblem {
   Sharding from;
   Sharding to;
@@ -54,12 +54,13 @@ class OrderedCase {
   int64_t reduce_block() const { return block_; }  // 0: none
   std::string ToString() const;
 
-  // Partial over one to three mesh dims, and replicated or cut over one that stands before, behind
-  // or, of size 1, nowhere. Targets differ.
+  // Partial over one to three mesh dims, and replicated or cut over another mesh dim, which stands
+  // before them, after them, or (with size 1) is missing. Targets differ.
   std::vector<OrderedProblem> Problems() const;
 
-  // Of the rank at a position: what it holds before; and its first element after that is other than
-  // the reference, or "". REQUIRES: `local` has the bytes of the local tensor, row-major.
+  // For the rank at a position. Fill writes its source. FindWrong describes the first element of
+  // its target that differs from the reference, or returns "". REQUIRES: `local` has the bytes of
+  // the local tensor, row-major.
   void Fill(const Sharding& from, int64_t position, absl::Span<std::byte> local) const;
   std::string FindWrong(const Sharding& to, int64_t position,
                         absl::Span<const std::byte> local) const;
@@ -74,19 +75,19 @@ class OrderedCase {
   int64_t contributions_ = 2;
   int64_t block_ = 0;
   int64_t others_ = 1;       // size of the mesh dim that is not partial
-  bool others_cut_ = false;  // it cuts tensor dim 0 of the source
+  bool others_cut_ = false;  // that dim cuts tensor dim 0 of the source
   bool others_first_ = false;
   Shape shape_;
   std::vector<Bits> expected_;  // by element
 };
 
-// Topologies on which reductions in blocks go in stages: those on which a message costs so much
-// that the fewer the better, and those with so little between domains that whatever can be combined
-// inside is; there an all_reduce is more often one than a scatter and a gather.
+// Topologies on which reductions in blocks go in stages. In the first, messages are so expensive
+// that fewer are better. In the second, links between domains are so slow that contributions are
+// combined inside domains; there an all_reduce is often one step instead of a scatter and a gather.
 Topology DearMessages(int64_t domain);
 Topology DearCrossings(int64_t domain);
 
-// All ways to write n as a product of one to three factors of two or more, in order.
+// All ordered factorings of n into one to three factors of two or more.
 std::vector<std::vector<int64_t>> Factorings(int64_t n);
 
 }  // namespace meshift

@@ -17,7 +17,7 @@
 namespace meshift {
 namespace {
 
-// Blocks are to go in stages.
+// A topology on which blocks go in stages.
 Topology TopologyOf(const OrderedCase& c) {
   if (c.reduce_block() == 0) return Topology::Flat();
   return static_cast<int>(c.dtype()) % 2 == 0 ? DearCrossings(c.reduce_block()) : DearMessages(4);

@@ -1,4 +1,4 @@
-// The cases of tests/ordered_case.h on any engine, run by each of its ranks.
+// Runs the cases of tests/ordered_case.h on any engine, on each of its ranks.
 //
 //   // On every rank of the engine's world:
 //   EXPECT_EQ(Message(CheckOrdered(engine, {.seed = OrderedSeed(engine->world_size())})), "");
@@ -13,22 +13,22 @@
 
 namespace meshift {
 
-// The cases that every engine runs: so many for each of these sizes of the world, 512 in all.
+// The cases that every engine runs: 64 for each of these world sizes, 512 together.
 inline constexpr int64_t kOrderedSizes[] = {2, 3, 5, 8, 12, 16, 24, 40};
 inline constexpr int64_t kOrderedCases = 64;
-// Of the first case for a size.
+// The seed of the first case for a world size.
 constexpr uint64_t OrderedSeed(int64_t ranks) { return static_cast<uint64_t>(1000 * ranks); }
 
 struct OrderedCheckOptions {
   int64_t cases = kOrderedCases;
-  uint64_t seed = 1;  // of the first
-  // Also kBatchInvariant, on engines that combine in ascending order of ranks by themselves.
+  uint64_t seed = 1;  // of the first case
+  // kBatchInvariant is allowed on engines that always combine in ascending order of ranks.
   Reproducibility promise = Reproducibility::kOrdered;
   bool blocks = false;  // only with kOrdered
 };
 
 // Runs every factoring of every case on all ranks of the engine's world, and compares this rank's
-// bits with the reference. Collective. DATA_LOSS names what is wrong.
+// bits with the reference. Collective. DATA_LOSS describes the first difference.
 absl::Status CheckOrdered(Engine* engine, const OrderedCheckOptions& options);
 
 }  // namespace meshift

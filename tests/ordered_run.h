@@ -1,4 +1,4 @@
-// Running a plan with the contributions of an OrderedCase on the in-process engine.
+// Runs a plan with the contributions of an OrderedCase on the in-process engine.
 //
 //   EXPECT_EQ(FindOtherBits(c, plan, ReductionOrder::kAdversarial), "");
 #ifndef MESHIFT_TESTS_ORDERED_RUN_H_
@@ -13,9 +13,10 @@
 
 namespace meshift {
 
-// "" where every rank of the target then holds the bits of the case's plain loop, and each step has
-// sent the bytes of the plan; else what is wrong, or why the plan cannot be run. `domain`: of
-// LocalWorld::SetReductionOrder. The plan is not verified; its target is not partial.
+// Returns "" if every rank of the target holds the bits of the case's reference loop and each step
+// sent the planned bytes; otherwise the first difference, or the reason why the plan cannot run.
+// `domain`: for LocalWorld::SetReductionOrder. The plan is not verified; its target must not be
+// partial.
 std::string FindOtherBits(const OrderedCase& c, const Plan& plan, ReductionOrder order,
                           int64_t domain = 3);
 

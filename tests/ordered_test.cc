@@ -1,6 +1,5 @@
-// The promise `ordered` on the in-process engine: bits are those of a plain loop, whatever the
-// factoring of the mesh, the topology that plans are made for, and the order in which the engine
-// itself would add.
+// The promise `ordered` on the in-process engine: the bits are those of a plain loop, for every
+// factoring of the mesh, every topology of the plan, and any order of the engine's own sums.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +30,7 @@ namespace {
 constexpr int kShards = 4;
 constexpr int64_t kCases = 750;  // a third of them in blocks
 
-// Every rank's program stays within its memory, and sends what the plan says it does.
+// Every rank's program stays within its memory, and sends the planned bytes.
 void CheckPrograms(const Plan& plan) {
   const DeviceMesh& mesh = plan.from().mesh();
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
@@ -50,7 +49,7 @@ void CheckPrograms(const Plan& plan) {
 
 class OrderedTest : public ::testing::TestWithParam<int> {
  protected:
-  // Runs the plan where the engine itself adds in other orders; how often.
+  // Runs the plan with other orders of the engine's own sums; returns the number of runs.
   static int64_t Judge(const OrderedCase& c, const Plan& plan, int64_t domain) {
     int64_t runs = 0;
     for (const ReductionOrder order :
@@ -68,7 +67,7 @@ TEST_P(OrderedTest, BitsAreThoseOfAPlainLoop) {
   int64_t runs = 0;
   int64_t rounding = 0;
   int64_t blocked = 0;
-  int64_t staged_reduces = 0;  // plans
+  int64_t staged_reduces = 0;  // number of plans
   int64_t staged_scatters = 0;
   for (int64_t seed = GetParam(); seed < kCases; seed += kShards * testkit::TestFraction()) {
     const OrderedCase c(static_cast<uint64_t>(seed), {.blocks = cases % 3 == 2, .shuffle = true});
@@ -76,7 +75,7 @@ TEST_P(OrderedTest, BitsAreThoseOfAPlainLoop) {
     blocked += c.reduce_block() > 0 && !IsExact(c.op(), c.dtype()) ? 1 : 0;
     rounding += IsExact(c.op(), c.dtype()) ? 0 : 1;
     for (const OrderedProblem& problem : c.Problems()) {
-      // Domains that the groups do not fill evenly.
+      // The groups fill the domains unevenly.
       const int64_t block = c.reduce_block();
       const Topology topology =
           block > 0 && c.contributions() <= 16 && seed / 4 % 4 < 3
@@ -112,7 +111,7 @@ TEST_P(OrderedTest, BitsAreThoseOfAPlainLoop) {
   EXPECT_TRUE(testkit::TestFraction() > 1 || staged_scatters > 5) << staged_scatters;
 }
 
-// The cases that the other engines run: for every factoring the bits of the same loop.
+// The cases that the other engines run: every factoring gives the bits of the same loop.
 TEST_P(OrderedTest, CasesOfAllEnginesAreThoseOfAPlainLoop) {
   int64_t cases = 0;
   int64_t problems = 0;
@@ -135,7 +134,7 @@ TEST_P(OrderedTest, CasesOfAllEnginesAreThoseOfAPlainLoop) {
   EXPECT_GT(problems, cases);
 }
 
-// Of many cases those whose plan has one.
+// Selects the cases whose plan has an all-reduce in stages.
 TEST_P(OrderedTest, AllReducesInStages) {
   int64_t plans = 0;
   for (int64_t seed = GetParam(); seed < 1600; seed += kShards * testkit::TestFraction()) {
@@ -167,8 +166,8 @@ TEST_P(OrderedTest, AllReducesInStages) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, OrderedTest, ::testing::Range(0, kShards));
 
-// Any redistribution: what the promises add to plans is right, moves what is planned, and leaves
-// equal replicas where the engine distorts its own sums.
+// Any redistribution: the additions of promises to plans are right, send the planned bytes, and
+// leave equal replicas although the engine distorts its own sums.
 TEST_P(OrderedTest, RandomRedistributionsAreRight) {
   using testkit::Values;
   constexpr std::array kDTypes = {DType::kF32, DType::kBF16, DType::kC64};
@@ -208,7 +207,7 @@ TEST_P(OrderedTest, RandomRedistributionsAreRight) {
   EXPECT_TRUE(testkit::TestFraction() > 1 || ordered > 100) << ordered;
 }
 
-// Bytes per rank against those of a ring, for tensors of some thousand elements and more.
+// Compares bytes per rank with those of a ring, for tensors of some thousand elements and more.
 TEST(OrderedBytesTest, AreThoseOfARing) {
   for (const char* mesh : {"a=2", "a=8", "a=40", "a=8,b=5", "a=7,b=3"}) {
     const DeviceMesh m = DeviceMesh::Parse(mesh).value();

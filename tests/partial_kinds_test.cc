@@ -1,4 +1,4 @@
-// Every partial kind in f32, bf16 and i32: reduced to R and to S, and kept while other mesh dims
+// Every partial op in f32, bf16 and i32: reduced to R and to S, and kept while other mesh dims
 // change.
 #include <gtest/gtest.h>
 

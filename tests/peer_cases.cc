@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<PeerCase>> ReadPeerCases(const std::string& path) {
   if (!file.good()) return absl::NotFoundError(path);
   const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.contains("cases")) {
-    return InvalidArgument("{} is no file of cases", path);
+    return InvalidArgument("{} is not a file of cases", path);
   }
   std::vector<PeerCase> cases;
   for (const Json& one : json["cases"]) {

@@ -1,4 +1,4 @@
-// The cases of tests/data that say what other planners do.
+// Reads the cases of tests/data with the results of other planners.
 //
 //   for (const PeerCase& one : ReadPeerCases("tests/data/live_2x2.json").value()) {
 //     MakePlan(one.from, one.to);
@@ -17,11 +17,11 @@
 
 namespace meshift {
 
-// What a peer's plan does, as measured (tests/data/README.md).
+// The measured behaviour of another planner's plan (tests/data/README.md).
 struct PeerPlan {
   int64_t collectives = 0;
   int64_t bytes_sent = 0;      // by the worst rank
-  bool is_wrong = false;       // it left wrong data
+  bool is_wrong = false;       // its data was wrong
   bool is_duplicated = false;  // the same sum is computed by several groups
 };
 
@@ -29,11 +29,11 @@ struct PeerCase {
   std::string name;
   Sharding from;
   Sharding to;
-  std::map<std::string, PeerPlan> peers;  // of live_2x2.json
-  int64_t collectives = 0;                // of dtensor_counts.json: what is expected there
+  std::map<std::string, PeerPlan> peers;  // in live_2x2.json
+  int64_t collectives = 0;                // in dtensor_counts.json: the expected number
 };
 
-// NOT_FOUND, or INVALID_ARGUMENT where it is no such file.
+// NOT_FOUND, or INVALID_ARGUMENT if it is not such a file.
 absl::StatusOr<std::vector<PeerCase>> ReadPeerCases(const std::string& path);
 
 }  // namespace meshift

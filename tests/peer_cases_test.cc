@@ -1,5 +1,6 @@
-// Meshift's plans beside those of PyTorch's DTensor, XLA and Shardy (tests/data/README.md): never
-// more collectives than the best right plan among theirs, unless the promise about bits needs them.
+// Compares Meshift's plans with those of PyTorch's DTensor, XLA and Shardy (tests/data/README.md):
+// never more collectives than the best correct plan among theirs, unless the promise about bits
+// needs them.
 #include "tests/peer_cases.h"
 
 #include <fmt/format.h>
@@ -27,11 +28,11 @@ struct Tally {
   int cases = 0;
   int fewer = 0;              // under `none`
   int more_for_replicas = 0;  // under the default promise
-  int64_t bytes = 0;          // ours under `none`, where the peer's are known
+  int64_t bytes = 0;          // ours under `none`, if the peer's are known
   int64_t peer_bytes = 0;
   std::map<std::string, int> ops;
 
-  // `best`: the fewest collectives of a right plan of the peers.
+  // `best`: the fewest collectives of a correct plan of the peers.
   void Compare(const PeerCase& pair, int64_t best, std::optional<int64_t> sent) {
     SCOPED_TRACE(pair.name);
     const auto none = MakePlan(pair.from, pair.to, {.reproducibility = Reproducibility::kNone});
@@ -52,7 +53,7 @@ struct Tally {
     for (const Step& step : replicas->steps()) ++ops[std::string(Name(step.op))];
     EXPECT_EQ(replicas->kept(), Reproducibility::kReplicas);
     if (replicas->total().collectives > best) {
-      // Only where the cheapest plan of all computes a sum more than once.
+      // Only if the cheapest plan computes a sum more than once.
       EXPECT_EQ(none->kept(), Reproducibility::kNone);
       ++more_for_replicas;
     }

@@ -1,5 +1,5 @@
-// What the per-dim planner does to replicas, in the small world: under adversarial reduction they
-// differ wherever the rule of single-sourced reductions forbids its plan.
+// Replicas under the per-dim planner, in the small world: with adversarial reduction they differ
+// where the rule of single-sourced reductions forbids its plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,10 +24,9 @@
 namespace meshift {
 namespace {
 
-// Whether a reduction of `plan` is computed by several groups and ranks that took it from different
-// ones end as replicas of each other: a mesh dim is R before the reduction, is not reduced by it,
-// and stays R to the end. (Where such a dim is cut later, each element's copies are all from one
-// group.)
+// Whether several groups compute a reduction of `plan`, and ranks with different results end as
+// replicas of each other: a mesh dim is R before the reduction, is not reduced by it, and stays R
+// to the end. (If such a dim is cut later, each element's copies are all from one group.)
 bool CopiesOfOneSumSurvive(const Plan& plan) {
   const DeviceMesh& mesh = plan.from().mesh();
   for (size_t i = 0; i < plan.steps().size(); ++i) {
@@ -48,13 +47,13 @@ TEST(PerDimTest, ReplicasDifferWhereTheRuleForbidsThePlan) {
   std::map<std::string, std::unique_ptr<PlanRunner>> runners;
   int64_t cases = 0;
   int64_t forbidden = 0;
-  int64_t harmless = 0;  // forbidden, but the copies that remain are from one group
+  int64_t harmless = 0;  // forbidden, but the remaining copies are from one group
   int64_t differing = 0;
   int64_t wrong = 0;
   testkit::ForEachSmallWorldCase(
-      // A third of the cases: the plans that are compared are the same in all of them.
+      // A third of the cases: the compared plans are the same in all of them.
       {.fraction = 3 * testkit::TestFraction()}, [&](const Sharding& from, const Sharding& to) {
-        if (!from.HasPartial()) return;  // nothing is reduced
+        if (!from.HasPartial()) return;  // no reduction
         const absl::StatusOr<Plan> plan = MakePlan(from, to, {.planner = PlannerKind::kPerDim});
         ASSERT_TRUE(plan.ok()) << plan.status();
         const Verdict verdict = Verify(*plan);
@@ -84,8 +83,8 @@ TEST(PerDimTest, ReplicasDifferWhereTheRuleForbidsThePlan) {
   EXPECT_GE(differing * 100, forbidden * 99);
 }
 
-// Plans that keep the promise, on topologies whose domains the groups fill unevenly; and those of
-// the per-dim planner beside them.
+// Plans that keep the promise, on topologies whose domains the groups fill unevenly, and those of
+// the per-dim planner for comparison.
 TEST(ReplicasTest, AreEqualOnJaggedTopologies) {
   using testkit::Values;
   constexpr int64_t kCases = 2000;

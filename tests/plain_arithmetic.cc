@@ -52,7 +52,7 @@ uint64_t SmallFormat::Encode(double value) const {
   if (std::isnan(value)) return nan();
   const uint64_t sign_bit = std::signbit(value) ? sign() : 0;
   const double magnitude = std::abs(value);
-  // As if one more value followed; what is rounded to it, or is beyond it, has overflowed.
+  // Assume one more value follows; a result that rounds to it, or is beyond it, has overflowed.
   const double beyond = 2 * finite_.back() - finite_[finite_.size() - 2];
   uint64_t nearest = finite_.size();
   if (magnitude < beyond) {
@@ -126,7 +126,7 @@ PlainArithmetic::PlainArithmetic(DType dtype) : dtype_(dtype), small_(FormatOf(d
       width_ = 64;
       break;
     case DType::kF4E2M1:
-      break;  // no op takes it
+      break;  // it has no op
   }
   is_complex_ = dtype == DType::kC64 || dtype == DType::kC128;
 }

@@ -12,7 +12,7 @@
 
 namespace meshift {
 
-// A damaged plan may leave a collective without its members: that is to end soon.
+// A damaged plan may leave a collective without members: it must end soon.
 PlanRunner::PlanRunner(const DeviceMesh& mesh)
     : runner_(*testkit::PlanRunner::Create(mesh, std::chrono::milliseconds(200))) {}
 

@@ -1,4 +1,4 @@
-// How the tests here run a plan, also a damaged one: testing/plan_runner.h with three passes.
+// Runs a plan, which may be damaged, in three passes of testing/plan_runner.h.
 //
 //   PlanRunner runner(mesh);
 //   absl::StatusOr<RunOutcome> outcome = runner.Run(plan);
@@ -18,23 +18,23 @@
 namespace meshift {
 
 struct RunOutcome {
-  int64_t wrong = 0;            // elements, in the exact passes
+  int64_t wrong = 0;            // wrong elements, in the exact passes
   int64_t replicas_differ = 0;  // under adversarial reduction
-  // Steps in which a rank sent another number of bytes than planned (planner/plan/rank_bytes.h), or
-  // the worst another than the step says.
+  // Steps in which a rank sent other bytes than planned (planner/plan/rank_bytes.h), or the worst
+  // rank other bytes than the step has.
   int64_t bytes_differ = 0;
-  std::string message;  // the first of these; empty if none
+  std::string message;  // the first fault; empty if none
   bool ok() const { return message.empty(); }
 };
 
-// Not for use from several threads. The ranks of every plan's meshes are among the runner's.
+// Not thread-safe. The ranks of every plan's meshes must be among the runner's.
 class PlanRunner {
  public:
   explicit PlanRunner(const DeviceMesh& mesh);
 
-  // Two exact passes in rank order, the second with special values (NaN, infinities, zeros of both
-  // signs) where they are exact, and one rounding pass under adversarial reduction. The plan is not
-  // verified. An error where it cannot be lowered or run.
+  // Makes two exact passes in rank order, the second with special values (NaN, infinities, zeros of
+  // both signs) where they are exact, and one rounding pass under adversarial reduction. The plan
+  // is not verified. Returns an error if it cannot be lowered or run.
   absl::StatusOr<RunOutcome> Run(const Plan& plan);
 
  private:

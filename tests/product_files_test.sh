@@ -1,15 +1,17 @@
 #!/bin/bash
-# The folders of the product hold what the product is built of, and beside it tests (*_test.*). What else only tests use lies in
-# testing/internal/.
+# The product's folders contain only the files that the product is built from, and tests (*_test.*).
+# Files that only tests use are in testing/internal/.
 #
-#   product_files_test.sh product_files product_package_files docs/design.md     # labels: of what is built, of all in its packages
+#   product_files_test.sh product_files product_package_files docs/design.md     # labels: the built
+#   files, and all files of their packages
 set -euo pipefail
 readonly folders=(base mesh placement planner comm capi cli)
 
 # Lines "a//b:c" as paths "a/b/c".
 paths() { sed -E 's|^//||; s|:|/|' "$1" | sort; }
 
-# Prints what should not be in a tree, by the labels of what is built of it and of what is in its packages.
+# Prints the files that should not be in a tree, given the labels of built files and of all files in
+# their packages.
 strays() {
   local root=$1 built=$2 packaged=$3
   comm -13 <(paths "$built") <(paths "$packaged") | grep -vE '_test\.[a-z]+$|/BUILD$' | sed 's|$|: only tests depend on it|' || true
@@ -17,7 +19,8 @@ strays() {
     cd "$root"
     find "${folders[@]}" -name BUILD | sed 's|/BUILD$||' | sort |
       comm -23 - <(sed -E 's|^//(.*):.*|\1|' "$built" | sort -u) | sed 's|$|: nothing is built of this package|'
-    # A header that is a library's by a pattern, and that only its own .cc file and tests include.
+    # Headers that belong to a library by a pattern, but that only their own .cc file and tests
+    # include.
     find "${folders[@]}" \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \) -not -name '*_test.*' -exec grep -oE '^#include "[^"]+"' {} + |
       awk -F'[:"]' -v OFS=: '
         { own = $1; sub(/\.[a-z]+$/, ".h", own) }
@@ -36,7 +39,7 @@ if [[ -n $found ]]; then
 fi
 (($(grep -c '\.cc$' "$built") > 200 && $(grep -c '_test\.cc$' "$packaged") > 100))
 
-# Each kind must be found.
+# The test must find each kind of stray file.
 tree=$TEST_TMPDIR/tree
 for folder in "${folders[@]}"; do mkdir -p "$tree/$folder"; done
 mkdir "$tree/comm/checks"

@@ -1,5 +1,5 @@
-// Calls with ragged rows: which bytes move, by the test's own count, and that a quantized payload
-// and its scales go in one collective.
+// Calls with ragged rows: the bytes that move, by the test's own count; and a quantized payload and
+// its scales share one collective.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ struct Tensor {
   Sharding to;
 };
 
-// What a call did.
+// The results of a call.
 struct Outcome {
   int64_t wrong = 0;
   int64_t bytes_sent = 0;  // by all ranks
@@ -89,7 +89,7 @@ absl::StatusOr<Outcome> RunAll(const Tensor& tensor, RaggedSizes sizes) {
   return outcome;
 }
 
-// Rows per rank: any, none for some, or all for one.
+// Random numbers of rows per rank; none on some ranks, or all on one.
 Placement::Sizes RandomRows(Random& random) {
   Placement::Sizes sizes(kRanks, 0);
   const int64_t kind = random.Below(4);
@@ -100,7 +100,7 @@ Placement::Sizes RandomRows(Random& random) {
   return sizes;
 }
 
-// `total` rows among the ranks in another way.
+// Distributes `total` rows differently.
 Placement::Sizes OtherRows(int64_t total, Random& random) {
   Placement::Sizes sizes(kRanks, 0);
   for (int64_t row = 0; row < total; ++row) ++sizes[random.Below(1 + random.Below(kRanks))];
@@ -117,7 +117,7 @@ std::vector<int64_t> Begins(const Placement::Sizes& rows) {
 TEST(RaggedRedistributeTest, SumMovesWhatIsNeededAndMaxThePadding) {
   const DeviceMesh mesh = *DeviceMesh::Parse("ep=4");
   constexpr int64_t kRowBytes = 5 * 4;
-  int64_t seen[3][2] = {};  // of each kind, padded and exact
+  int64_t seen[3][2] = {};  // per kind: padded and exact
   for (uint64_t seed = 0; seed < 600; ++seed) {
     Random random(seed);
     const Placement::Sizes rows = RandomRows(random);
@@ -135,7 +135,8 @@ TEST(RaggedRedistributeTest, SumMovesWhatIsNeededAndMaxThePadding) {
     const Tensor tensor = kind == 0   ? Tensor{ragged, as(Placement::Replicate())}
                           : kind == 1 ? Tensor{as(Placement::Partial()), ragged}
                                       : Tensor{ragged, other};
-    int64_t need = (kRanks - 1) * total * kRowBytes;  // what each rank lacks, or has for others
+    int64_t need =
+        (kRanks - 1) * total * kRowBytes;  // bytes that each rank needs, or has for others
     int64_t padded = kRanks * (kRanks - 1) * most * kRowBytes;
     if (kind == 2) {
       const std::vector<int64_t> from = Begins(rows);
@@ -148,7 +149,7 @@ TEST(RaggedRedistributeTest, SumMovesWhatIsNeededAndMaxThePadding) {
       padded = need;
     }
     for (const RaggedSizes sizes : {RaggedSizes::kMax, RaggedSizes::kSum}) {
-      // Where padding is dear, two other steps may cost less, which are not looked at here.
+      // If padding is expensive, two other steps may cost less; those cases are not checked here.
       const auto plan = MakePlan(tensor.from, tensor.to, {.ragged_sizes = sizes});
       ASSERT_TRUE(plan.ok()) << plan.status();
       if (plan->steps().size() > 1) continue;

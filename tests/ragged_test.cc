@@ -1,5 +1,4 @@
-// Ragged shards, planned, proven and run on the in-process engine (testing/ragged_cases.h says
-// which).
+// Ragged shards (testing/ragged_cases.h), planned, proven and run on the in-process engine.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +47,7 @@ TEST_P(RaggedTest, SoUnderThePromisesAboveReplicas) {
   }
 }
 
-// Which may not keep the promise about bits.
+// Such plans need not keep the promise about bits.
 TEST_P(RaggedTest, PlansOfOneCollectivePerMeshDimAreRight) {
   const std::vector<testkit::ConformanceCase> cases = testkit::RaggedCases(kRanks, kCases);
   int64_t refused = 0;  // averages of integers

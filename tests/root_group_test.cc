@@ -1,7 +1,7 @@
-// With no group but the root, nothing is refused that has a plan through R,..,R: 3,000 random
-// problems of one mesh, small and large, with any promise. And no chain of two plans is quicker by
-// more than 2 % than the plan between its ends, where all of the chain's values keep the rule on
-// values of that plan: 2,000 random triples.
+// If the root is the only group, no problem that has a plan through R,..,R is refused: 3,000 random
+// problems on one mesh, small and large, with any promise. And no chain of two plans is faster by
+// more than 2 % than the plan between its ends, if all of the chain's values keep the value rule of
+// that plan: 2,000 random triples.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ TEST_P(RootGroupTest, NothingIsRefusedThatGoesThroughReplicas) {
       exceeded += plan->inputs().exceeded_max_value > 0 ? 1 : 0;
       continue;
     }
-    if (absl::IsInvalidArgument(plan.status())) continue;  // no plan is one, whatever the groups
+    if (absl::IsInvalidArgument(plan.status())) continue;  // invalid with any groups
     std::string all_replicated;
     for (int d = 0; d < triple.a.mesh().NumDims(); ++d) all_replicated += d == 0 ? "R" : ",R";
     const Sharding between = triple.a.WithPlacements(all_replicated).value();
@@ -61,7 +61,7 @@ TEST_P(RootGroupTest, NothingIsRefusedThatGoesThroughReplicas) {
         IsPlanned(triple.a, between, options) && IsPlanned(between, triple.c, options);
     EXPECT_FALSE(goes_through) << seed << ": " << triple.a.ToString() << " -> "
                                << triple.c.PlacementsText() << ": " << plan.status();
-    // What has nothing to do with groups is refused without a word of them.
+    // Other refusals do not mention groups.
     if (IsPlanned(triple.a, triple.c, triple.options)) {
       EXPECT_NE(Message(plan.status()).find("existing groups"), std::string::npos) << plan.status();
       ++refused;

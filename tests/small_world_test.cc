@@ -1,5 +1,4 @@
-// Every redistribution of a small world, planned, proven and run (testing/small_world.h says
-// which).
+// Every redistribution of a small world (testing/small_world.h), planned, proven and run.
 #include "testing/small_world.h"
 
 #include <fmt/format.h>
@@ -42,7 +41,7 @@ TEST(SmallWorldRankZeroTest, EveryCaseIsPlannedProvenAndRight) {
 
 class RandomWorldTest : public testing::TestWithParam<int> {};
 
-// Size-1 dims, up to 4 mesh dims and 48 ranks in any order, tensors up to rank 5.
+// Dims of size 1, up to 4 mesh dims and 48 ranks in any order, tensors up to rank 5.
 TEST_P(RandomWorldTest, EveryCaseIsPlannedProvenAndRight) {
   constexpr uint64_t kCases = 20000;
   WorldTally tally;

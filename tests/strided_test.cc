@@ -1,6 +1,6 @@
-// A fixed tenth of the small world (testing/small_world.h), and random cases of a larger one, on
-// memory of many kinds: strided tensors, one buffer as source and target, sources that are given
-// up; also with tensors of f4e2m1.
+// A fixed tenth of the small world (testing/small_world.h), and random cases of a larger one, with
+// many memory layouts: strided tensors, source and target in one buffer, consumed sources; also
+// with tensors of f4e2m1.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ struct Tally {
   int64_t wrong = 0;
   int64_t spoiled = 0;
   int64_t miscounted = 0;
-  int64_t more_workspace = 0;  // runs that needed more than the plan says, or less
+  int64_t more_workspace = 0;  // runs that needed more or less than planned
   int64_t less_workspace = 0;
 
   std::string ToString() const {
@@ -44,7 +44,7 @@ struct Tally {
   }
 };
 
-// Runners by mesh, made when needed.
+// Runners by mesh, made on demand.
 class Runners {
  public:
   LayoutRunner& For(const DeviceMesh& mesh) {
@@ -57,7 +57,7 @@ class Runners {
   std::map<std::string, std::unique_ptr<LayoutRunner>> runners_;
 };
 
-// One case on memory of every kind; failures are reported, the first few of a kind.
+// One case with every layout; reports the first few failures of a kind.
 void Judge(const Sharding& from, const Sharding& to, LayoutRunner& runner, Tally* tally,
            std::optional<DType> reduce_dtype = std::nullopt) {
   const int64_t number = tally->cases++;
@@ -104,7 +104,7 @@ TEST_P(StridedTest, SmallWorld) {
   fmt::print("shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
 }
 
-// A value that stays partial can only be cast exactly; other plans are refused.
+// A value that stays partial can only be cast exactly; other casts are refused.
 bool StaysPartial(const Sharding& from, const Sharding& to) {
   for (int d = 0; d < from.mesh().NumDims(); ++d) {
     if (from.placement(d).IsPartial() && to.placement(d).IsPartial()) return true;
@@ -133,7 +133,7 @@ TEST_P(StridedTest, SmallWorldWithCasts) {
              tally.ToString(), left_out);
 }
 
-// As tensors of f4e2m1, where no cut is inside a byte.
+// As tensors of f4e2m1, if no cut is inside a byte.
 TEST_P(StridedTest, SmallWorldTwoToAByte) {
   Runners runners;
   Tally tally;
@@ -163,7 +163,7 @@ TEST_P(StridedTest, SmallWorldTwoToAByte) {
   fmt::print("f4e2m1, shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
 }
 
-// Size-1 dims, up to 4 mesh dims and 48 ranks in any order, tensors up to rank 5.
+// Dims of size 1, up to 4 mesh dims and 48 ranks in any order, tensors up to rank 5.
 TEST_P(StridedTest, RandomWorld) {
   constexpr uint64_t kCases = 2000;
   Tally tally;

@@ -1,8 +1,8 @@
 // The triangle inequality: no detour is cheaper than a plan. For shardings A, B and C of one
-// tensor, B no larger than the larger of A and C, cost(A, C) <= cost(A, B) + cost(B, C): 10,000
-// random triples of small tensors, more on topologies with domains, and 10,000 of a wide
-// distribution. A detour may be cheaper only by what no plan does (Unplanned of tests/triples.h);
-// how many are, is printed.
+// tensor, with B no larger than the larger of A and C, cost(A, C) <= cost(A, B) + cost(B, C):
+// 10,000 random triples of small tensors, more on topologies with domains, and 10,000 of a wide
+// distribution. A detour may be cheaper only by an action that plans never take (Unplanned of
+// tests/triples.h); the number of those is printed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ std::string StepsOf(const Plan& plan) {
   return fmt::format("{}{} ns", text, plan.total().est_ns);
 }
 
-// `sharding` of a tensor that is `factor` times as long along every dim.
+// `sharding` for a tensor that is `factor` times as long along every dim.
 Sharding Longer(const Sharding& sharding, int64_t factor) {
   TensorType tensor = sharding.tensor();
   std::vector<Cuts> cuts;
@@ -49,7 +49,7 @@ Sharding Longer(const Sharding& sharding, int64_t factor) {
       .value();
 }
 
-// Whether B is larger than A and C.
+// Whether B is larger than both A and C.
 bool IsLargest(const Triple& triple) {
   return triple.b.MaxLocalElements() >
          std::max(triple.a.MaxLocalElements(), triple.c.MaxLocalElements());
@@ -58,9 +58,10 @@ bool IsLargest(const Triple& triple) {
 struct Tally {
   int64_t triples = 0;
   int64_t longer = 0;
-  std::array<int64_t, kNumUnplanned> unplanned = {};  // cheaper detours that no plan goes by
+  std::array<int64_t, kNumUnplanned> unplanned =
+      {};  // cheaper detours by an action that plans never take
 
-  // Whether the triple has plans.
+  // Returns whether the triple has plans.
   bool Judge(const Triple& triple) {
     const std::optional<TriplePlans> plans = PlansOf(triple);
     if (!plans) return false;
@@ -88,7 +89,7 @@ struct Tally {
       if (unplanned[i] == 0) continue;
       text += fmt::format(", and {} by one that {}", unplanned[i], Name(static_cast<Unplanned>(i)));
     }
-    EXPECT_LE(excepted, 3 + triples / 1000);  // rare; of a few triples, one may be
+    EXPECT_LE(excepted, 3 + triples / 1000);  // rare, but one of a few triples may be
     fmt::print("triangle, {}, shard {} of {}: {} triples, {} longer than the detour{}\n", name,
                shard, kNumShards, triples, longer, text);
   }
@@ -96,7 +97,7 @@ struct Tally {
 
 class TriangleTest : public testing::TestWithParam<int> {
  protected:
-  // Every tensor dim `factor` times as long.
+  // Makes every tensor dim `factor` times as long.
   static void Judge(std::string_view name, int64_t triples, const PlannerOptions& options,
                     int64_t factor = 1) {
     Tally tally;

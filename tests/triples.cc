@@ -52,7 +52,7 @@ TensorType WideTensor(const DeviceMesh& mesh, Random& random) {
   return tensor;
 }
 
-// How a tensor lies, mesh dim by mesh dim.
+// The placements of a tensor, mesh dim by mesh dim.
 struct Draft {
   std::vector<Placement> placements;
   std::vector<Cuts> cuts;
@@ -78,7 +78,7 @@ struct Draft {
   }
 };
 
-// By what values are partial: one op, or sums and averages.
+// The ops of partial values: one op, or sums and averages.
 struct Ops {
   ReduceOp op = ReduceOp::kSum;
   bool mixes = false;
@@ -96,7 +96,7 @@ Ops WideOps(DType dtype, Random& random) {
   return ops;
 }
 
-// R or a shard; or, if that may be, partial.
+// R or a shard; or, if allowed, partial.
 Placement WidePlacement(int64_t tensor_rank, const std::optional<Placement>& partial,
                         Random& random) {
   const int64_t kind = random.Below(4);
@@ -124,14 +124,14 @@ Triple WideTriple(uint64_t seed) {
   const auto made = [&](const Draft& draft) {
     return Sharding::Create(mesh, tensor, draft.placements, draft.cuts).value();
   };
-  const int64_t style = random.Below(12);  // of A: all replicated, all partial, any
+  const int64_t style = random.Below(12);  // style of A: all replicated, all partial, any
   Draft a(mesh.NumDims(), tensor.shape.size());
   for (int d = 0; d < mesh.NumDims(); ++d) {
     const Placement partial = ops.Draw(random);
     if (style == 1) a.Set(d, partial, random);
     if (style > 1) a.Set(d, WidePlacement(rank, partial, random), random);
   }
-  // What A leaves partial may be so in C; now and then, more.
+  // Mesh dims that A leaves partial may stay so in C; sometimes more become partial.
   const bool masks = random.OneIn(8);
   Draft c(mesh.NumDims(), tensor.shape.size());
   for (int d = 0; d < mesh.NumDims(); ++d) {
@@ -174,9 +174,9 @@ Triple WideTriple(uint64_t seed) {
 std::string_view Name(Unplanned unplanned) {
   switch (unplanned) {
     case Unplanned::kReducesWhatStays:
-      return "reduces what stays partial";
+      return "reduces a dim that stays partial";
     case Unplanned::kAddsWhatIsMoved:
-      return "adds what is only moved";
+      return "adds to a value that only moves";
     case Unplanned::kDividesEarly:
       return "divides an average before all is added";
   }
@@ -185,7 +185,7 @@ std::string_view Name(Unplanned unplanned) {
 
 std::optional<Unplanned> UnplannedOf(const Sharding& a, const Sharding& b, const Sharding& c) {
   bool reduces = false;         // from A to C
-  bool adds = false;            // what only B has as partial
+  bool adds = false;            // mesh dims that are partial only in B
   bool averages_first = false;  // from A to B
   bool reduces_then = false;    // from B to C
   for (int d = 0; d < a.mesh().NumDims(); ++d) {

@@ -1,10 +1,10 @@
 // Triples of shardings for the triangle inequality: a wide distribution of source, stop and target,
-// and which detours no plan goes by.
+// and the detours that plans never take.
 //
 //   const Triple triple = WideTriple(seed);
 //   if (const auto plans = PlansOf(triple)) {
-//     plans->direct.total().est_ns;                  // from A to C; no more than by way of B, or
-//     UnplannedOf(triple.a, triple.b, triple.c);     // this says why
+//     plans->direct.total().est_ns;                  // from A to C; at most that of the way by B,
+//     UnplannedOf(triple.a, triple.b, triple.c);     // unless this has a reason
 //   }
 #ifndef MESHIFT_TESTS_TRIPLES_H_
 #define MESHIFT_TESTS_TRIPLES_H_
@@ -26,24 +26,25 @@ struct Triple {
   PlannerOptions options;
 };
 
-// Depends on the seed only. A mesh of 1 to 5 dims, some of size 1, of at most 64 ranks, one in four
-// in another order; a tensor of rank 0 to 4 with even, uneven, short and empty dims, of a few bytes
-// or many megabytes, of 8 to 64 bits; any placements and orders of cuts, partial by one op or by
-// sums and averages, on either side; on one level of links, two or three, some without a promise. B
-// is any sharding, or one like A or C, and no larger than the larger of A and C.
+// Depends only on the seed. A mesh of 1 to 5 dims, some of size 1, with at most 64 ranks, one in
+// four not in order; a tensor of rank 0 to 4 with even, uneven, short and empty dims, from a few
+// bytes to many megabytes, with elements of 8 to 64 bits; any placements and orders of cuts,
+// partial by one op or by sums and averages, on either side; one to three levels of links; some
+// without a promise. B is any sharding, or one like A or C, and no larger than the larger of A and
+// C.
 Triple WideTriple(uint64_t seed);
 
-// What no plan does, and a detour may do for less.
+// Actions that no plan takes, although a detour may cost less with them.
 enum class Unplanned : uint8_t {
-  kReducesWhatStays,  // adds what source and target both leave partial
-  kAddsWhatIsMoved,   // adds, by way of identities, what source and target both have whole, though
+  kReducesWhatStays,  // reduces a mesh dim that is partial in source and target
+  kAddsWhatIsMoved,   // adds identities to a value that is whole in source and target, though
                       // nothing else is reduced: a move keeps bits
   kDividesEarly,      // divides an average, in B, before all of its contributions are added
 };
 constexpr int kNumUnplanned = 3;
 std::string_view Name(Unplanned unplanned);
 
-// Whether a detour by B does that, by the placements alone.
+// The action of a detour by B, as far as the placements show; nullopt: none of these.
 std::optional<Unplanned> UnplannedOf(const Sharding& a, const Sharding& b, const Sharding& c);
 
 struct TriplePlans {
@@ -53,7 +54,8 @@ struct TriplePlans {
   bool IsLonger() const { return direct.total().est_ns > to.total().est_ns + from.total().est_ns; }
 };
 
-// Null where one of them cannot be planned: where B is partial otherwise than A, say.
+// Nullopt if one of them cannot be planned, for example if B is partial on mesh dims where A is
+// not.
 std::optional<TriplePlans> PlansOf(const Triple& triple);
 
 }  // namespace meshift

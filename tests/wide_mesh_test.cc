@@ -1,5 +1,5 @@
-// Mesh dims of many ranks, of which the cost model looks at some: the bytes of the worst rank are
-// those that the verifier finds, rank by rank.
+// Mesh dims of many ranks, of which the cost model examines only some: the worst rank's bytes are
+// those that the verifier finds rank by rank.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ void ExpectProven(const Sharding& from, const Sharding& to) {
                             << verdict.fault->message;
 }
 
-// Only rank 11 has a row but no column, and sends all it has.
+// Only rank 11 has a row but no column, and sends all of it.
 TEST(WideMeshTest, TheWorstRankIsWherePiecesEnd) {
   const DeviceMesh mesh = DeviceMesh::Parse("d=26").value();
   const Sharding from = Sharding::Parse("f32[12,11]", mesh, "S(0)").value();
@@ -49,7 +49,7 @@ TEST(WideMeshTest, BytesOfTheWorstRankAreThoseOfAllRanks) {
   }
 }
 
-// Nested cuts of long dims and of large tensors: the worst rank may be any.
+// Nested cuts of long dims and of large tensors: any rank may be the worst.
 TEST(WideMeshTest, NestedCutsOfLongDims) {
   testkit::Random random(2);
   const std::vector<int64_t> sizes = {17, 20, 31, 64, 100, 128, 500, 1000, 1024, 2000};
@@ -68,7 +68,7 @@ TEST(WideMeshTest, NestedCutsOfLongDims) {
   }
 }
 
-// A limit is of what the worst rank takes, which is as much as the plan says.
+// A limit applies to the worst rank, which takes the planned memory.
 TEST(WideMeshTest, ALimitIsOfTheWorstRank) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=31,b=3,c=8").value();
   const Sharding from = Sharding::Parse("u8[251427,969436]", mesh, "S(0),S(1),R").value();

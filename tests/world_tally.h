@@ -1,4 +1,4 @@
-// Judging many cases: each planned, proven and run, and counted.
+// Plans, proves, runs and counts many cases.
 //
 //   Runners runners;
 //   WorldTally tally;
@@ -32,18 +32,18 @@ struct WorldTally {
   std::string ToString() const;
 };
 
-// Runners by the ranks that they have, made when needed.
+// Runners by the number of their ranks, made on demand.
 class Runners {
  public:
   PlanRunner& For(const DeviceMesh& mesh);
-  // For plans from one mesh to another.
+  // The runner for plans between these shardings.
   PlanRunner& For(const Sharding& from, const Sharding& to);
 
  private:
   std::map<std::string, std::unique_ptr<PlanRunner>> runners_;
 };
 
-// One case; failures are reported to GoogleTest, the first few of a kind with their plan.
+// Checks one case. Reports failures to GoogleTest, the first few of a kind with their plan.
 void JudgeCase(const Sharding& from, const Sharding& to, const PlannerOptions& options,
                PlanRunner& runner, WorldTally* tally);
 

@@ -1,6 +1,5 @@
-// fmt's functions for static binaries: in its header-only mode they are inline, and taking their
-// addresses makes this file define those that other files, compiled against the shared library,
-// look for.
+// fmt's functions for static binaries. In header-only mode they are inline; taking their addresses
+// makes this file define the symbols that other files, compiled against the shared library, need.
 #define FMT_HEADER_ONLY
 #include <fmt/format.h>
 
@@ -19,7 +18,7 @@ using Format = std::string (*)(fmt::string_view, fmt::format_args);
 [[gnu::used]] bool (*const kIsPrintable)(uint32_t) = &fmt::detail::is_printable;
 [[gnu::used]] void (*const kThrow)(const char*) = &fmt::detail::throw_format_error;
 
-// Makes the compiler define the destructor and the table of virtual functions.
+// Makes the compiler emit the destructor and the vtable.
 [[gnu::used]] void Throw() { throw fmt::format_error("never thrown"); }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// For static binaries on machines with an older C library than this one's: libstdc++ takes random
-// numbers for std::random_device from arc4random, which came with glibc 2.36.
+// For static binaries on machines with an older C library: libstdc++'s std::random_device uses
+// arc4random, which is new in glibc 2.36.
 #include <sys/random.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""What Meshift needs of a WORKSPACE, its own or yours:
+"""The repositories that Meshift needs in a WORKSPACE, its own or yours:
 
     local_repository(name = "meshift", path = "/path/to/meshift")
 
@@ -6,8 +6,9 @@
 
     meshift_repositories()
 
-Debian's Bazel 4.2.3 would fetch six of these repositories from the network. They come from stubs in this tree and from Debian
-packages, so that building and testing work offline. ./bazelw installs the packages. What a WORKSPACE has defined before stays.
+Debian's Bazel 4.2.3 would fetch six of these repositories from the network. Here they come from
+stubs in this repository and from Debian packages, so that building and testing work offline.
+./bazelw installs the packages. Repositories that the WORKSPACE has already defined are kept.
 """
 
 load("//third_party/cuda:cuda_configure.bzl", "cuda_configure")
@@ -17,7 +18,7 @@ def _stub_impl(ctx):
     for child in ctx.path(ctx.attr.workspace_file).dirname.readdir():
         ctx.symlink(child, child.basename)
 
-# A folder of this tree that has a WORKSPACE file of its own.
+# A folder of this repository with its own WORKSPACE file.
 _stub = repository_rule(
     implementation = _stub_impl,
     attrs = {"workspace_file": attr.label(mandatory = True)},
@@ -40,6 +41,6 @@ def meshift_repositories():
         if not native.existing_rule(name):
             native.local_repository(name = name, path = path)
 
-    # The CUDA toolkit and Open MPI, where they are; else empty repositories.
+    # The CUDA toolkit and MPI; empty repositories if they are missing.
     cuda_configure(name = "local_cuda")
     local_mpi(name = "local_mpi")

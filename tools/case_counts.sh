@@ -1,11 +1,11 @@
 #!/bin/bash
-# Adds up what the shards of the exhaustive tests printed in the last `./bazelw test //...`: how many cases ran, how long they took, and
-# how many failed in which way.
+# Sums the output of the shards of the exhaustive tests in the last `./bazelw test //...`: the
+# number of cases, their time, and the failures by kind.
 #
 #   tools/case_counts.sh [bazel-testlogs]
 set -euo pipefail
 logs=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/bazel-testlogs}/tests
-# What the test printed, all shards together.
+# The output of all shards of the test.
 output_of() {
   find -L "$logs/$1" -name test.log -exec cat {} + 2> /dev/null || true
 }

@@ -1,8 +1,9 @@
 #!/bin/bash
-# Whether the MPI engine does over MPICH what it does over Open MPI: its tests, those of the command and of the C interface over MPI, and the 2,000
-# cases of --conformance and of --conformance --cross on 2, 4 and 8 ranks. Says so where MPICH (Debian: libmpich-dev mpich) is missing, and passes.
+# Checks the MPI engine over MPICH: its tests, those of the command and of the C interface over MPI,
+# and the 2,000 cases of --conformance and of --conformance --cross on 2, 4 and 8 ranks. If MPICH
+# (Debian: libmpich-dev mpich) is missing, it says so and passes.
 #
-#   tools/check_mpich.sh [OPTION...]      # of Bazel, such as --disk_cache=FOLDER
+#   tools/check_mpich.sh [OPTION...]      # Bazel options, such as --disk_cache=FOLDER
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 if ! { command -v mpicc.mpich && command -v mpirun.mpich; } > /dev/null; then
@@ -21,7 +22,7 @@ for ranks in 2 4 8; do
     output=$(timeout 600 mpirun.mpich -n "$ranks" bazel-bin/cli/meshift run --engine mpi $kind 2>&1)
     code=$?
     echo "$ranks ranks, $kind, $((SECONDS - begin)) s, cases, on all ranks, runs, wrong, ...: $(tail -n 1 <<< "$output")"
-    # Which says whether all are right.
+    # The last line says whether all cases are right.
     if ((code != 0)); then
       echo "exit code $code:"
       echo "$output"

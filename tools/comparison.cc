@@ -1,4 +1,5 @@
-// Sets Meshift's plans beside the measured ones of other planners (tests/data/README.md):
+// Prints a table that compares Meshift's plans with the measured plans of other planners
+// (tests/data/README.md):
 //
 //   ./bazelw run //tools:comparison > docs/comparison.md
 #include <fmt/format.h>
@@ -24,7 +25,7 @@
 namespace meshift {
 namespace {
 
-// Bytes are all that costs much: how plans of large tensors are chosen.
+// A topology in which bytes dominate the cost, as for large tensors.
 Topology BytesAlone() {
   const TopologyConstants constants{.collective_latency_ns = 100,
                                     .message_latency_ns = 0,
@@ -34,18 +35,23 @@ Topology BytesAlone() {
 }
 
 constexpr const char* kHead =
-    R"(# Plans beside those of other planners
+    R"(# Comparison with the plans of other planners
 
-Made by `./bazelw run //tools:comparison > docs/comparison.md`. The peers' plans were measured by running them on a 2x2 mesh (`tests/data/README.md`): PyTorch 2.15.0 DTensor, *greedy* (its default) and *graph* (its search), *flat* where
-flattened groups were made by hand beforehand; and what JAX 0.10.2 compiles by *xla* and by Shardy's own planner. Meshift's are its default plans for the same cases, proven by the verifier and run on the local engine.
+`./bazelw run //tools:comparison > docs/comparison.md` makes this page. The peers' plans were
+measured on a 2x2 mesh ([tests/data](../tests/data/README.md)): PyTorch 2.15.0 DTensor's *greedy*
+planner (its default) and *graph* search, *flat* with flattened groups made by hand; JAX 0.10.2 by
+*xla* and by *shardy*. Meshift's plans are proven, and run on the local engine.
 
-Each row has the cases in which the peer was measured, and both sides' figures for exactly these. The tensors are small, so that plans by Meshift's default costs take bytes to save the start of a collective; *by bytes* are its plans where starts cost next to nothing, as those of
-large tensors are made. *Collectives*: mean of a plan. *Bytes*: geometric mean, over the cases in which some must move, of what the worst rank sends over the bound
-(the average that no algorithm goes below: `docs/design.md`, "Lower bound"); *at most*: the worst case. *Wrong*: cases that left wrong data. *Same sum*: cases in which several groups compute the same sum, so that copies of it may differ.
+A cell has the peer's figure, Meshift's for the same cases, and Meshift's *by bytes*: where starts
+cost next to nothing, as for large tensors. *Collectives*: mean of a plan. *Bytes*: geometric mean
+of the worst rank's bytes over the [lower bound](design.md#lower-bound). *Wrong*: cases with wrong
+data. *Same sum*: cases in which several groups compute one sum, so that its copies may differ.
+*More*, *fewer*: the peer's right plans that send more or fewer bytes than Meshift's. The tensors
+are small: a start costs more than the bytes.
 
 )";
 
-// Of one side of a comparison.
+// One side of a comparison.
 struct Side {
   int64_t cases = 0;
   int64_t collectives = 0;
@@ -62,32 +68,27 @@ struct Side {
     duplicated += duplicates ? 1 : 0;
     if (bound == 0) return;
     ++moving;
-    // A plan that sends nothing where something must move is a wrong one.
+    // A plan that sends nothing although bytes must move is wrong.
     const double ratio =
         static_cast<double>(bytes > bound ? bytes : bound) / static_cast<double>(bound);
     log_ratio += std::log(ratio);
     worst = ratio > worst ? ratio : worst;
   }
-  std::string ToString() const {
-    return fmt::format("{:.2f} | {:.2f} | {:.1f} | {} | {}",
-                       static_cast<double>(collectives) / static_cast<double>(cases),
-                       std::exp(log_ratio / static_cast<double>(moving)), worst, wrong, duplicated);
+  double mean_collectives() const {
+    return static_cast<double>(collectives) / static_cast<double>(cases);
   }
+  double mean_ratio() const { return std::exp(log_ratio / static_cast<double>(moving)); }
 };
 
 struct Row {
   Side peer;
   Side ours;
-  Side by_bytes;            // ours too
-  int64_t fewer_bytes = 0;  // cases in which we send fewer than the peer
-  // Those in which we send more: the peer's plan has more collectives, or else computes a sum
-  // several times, or else neither.
-  int64_t more_bytes_in_fewer = 0;
-  int64_t more_bytes_in_one_sum = 0;
-  int64_t more_bytes = 0;
+  Side by_bytes;  // ours too
+  int64_t peer_sends_more = 0;
+  int64_t peer_sends_fewer = 0;
 };
 
-// One of our plans, proven and run.
+// The result of proving and running one of our plans.
 struct Judged {
   Plan plan;
   bool is_right = false;
@@ -126,31 +127,24 @@ absl::Status PrintComparison() {
       plan->AddTo(&row.ours, bound);
       by_bytes->AddTo(&row.by_bytes, bound);
       if (peer.is_wrong) continue;
-      row.fewer_bytes += total.bytes_sent < peer.bytes_sent ? 1 : 0;
-      if (total.bytes_sent <= peer.bytes_sent) continue;
-      ++(total.collectives < peer.collectives ? row.more_bytes_in_fewer
-         : peer.is_duplicated                 ? row.more_bytes_in_one_sum
-                                              : row.more_bytes);
+      row.peer_sends_more += peer.bytes_sent > total.bytes_sent ? 1 : 0;
+      row.peer_sends_fewer += peer.bytes_sent < total.bytes_sent ? 1 : 0;
     }
   }
   fmt::print("{}", kHead);
   fmt::print(
-      "| planner | cases | collectives | bytes : bound | at most | wrong | same sum |\n"
-      "| --- | --- | --- | --- | --- | --- | --- |\n");
+      "| planner | cases | collectives | bytes : bound | at most | wrong | same sum | more | fewer "
+      "|\n|---|---|---|---|---|---|---|---|---|\n");
   for (const auto& [name, row] : rows) {
-    fmt::print("| {} | {} | {} |\n", name, row.peer.cases, row.peer.ToString());
-    fmt::print("| Meshift, same cases | {} | {} |\n", row.ours.cases, row.ours.ToString());
-    fmt::print("| Meshift, by bytes | {} | {} |\n", row.by_bytes.cases, row.by_bytes.ToString());
-  }
-  fmt::print(
-      "\nOf the peers' right plans: how many send more bytes than Meshift's; and how many fewer, "
-      "in more collectives, else with the same sum computed by several groups, else neither. The "
-      "tensors are small: to start a collective costs more than the bytes.\n\n"
-      "| planner | more | fewer, more collectives | fewer, same sum | fewer, neither |\n"
-      "| --- | --- | --- | --- | --- |\n");
-  for (const auto& [name, row] : rows) {
-    fmt::print("| {} | {} | {} | {} | {} |\n", name, row.fewer_bytes, row.more_bytes_in_fewer,
-               row.more_bytes_in_one_sum, row.more_bytes);
+    const Side& peer = row.peer;
+    const Side& ours = row.ours;
+    const Side& by_bytes = row.by_bytes;
+    fmt::print("| {} | {} | {:.2f}, {:.2f}, {:.2f} | {:.2f}, {:.2f}, {:.2f} ", name, peer.cases,
+               peer.mean_collectives(), ours.mean_collectives(), by_bytes.mean_collectives(),
+               peer.mean_ratio(), ours.mean_ratio(), by_bytes.mean_ratio());
+    fmt::print("| {:.1f}, {:.1f}, {:.1f} | {}, {}, {} | {}, {}, {} | {} | {} |\n", peer.worst,
+               ours.worst, by_bytes.worst, peer.wrong, ours.wrong, by_bytes.wrong, peer.duplicated,
+               ours.duplicated, by_bytes.duplicated, row.peer_sends_more, row.peer_sends_fewer);
   }
   return absl::OkStatus();
 }

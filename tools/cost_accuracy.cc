@@ -1,12 +1,13 @@
-// How near the cost model comes to published times of nccl-tests:
+// Compares the cost model with published times of nccl-tests:
 //
 //   ./bazelw run //tools:cost_accuracy -- FILE.json [--rows]
 //
 // FILE is a list of objects: preset, gpus, domain (consecutive ranks in one NVLink domain),
-// in_switch (false: NVSwitch formed no sums), op, bytes as nccl-tests prints them, time_us, source,
-// and note. Prints est over measured by preset, collective and size, then how far apart they are in
-// |ln|, and the pairs of collectives that decide between plans. Rows that do not count are those of
-// collectives that no plan has, and small ones of one process that drives all GPUs.
+// in_switch (false: NVSwitch computed no sums), op, bytes as printed by nccl-tests, time_us,
+// source, and note. Prints the ratio of estimate to measurement by preset, collective and size,
+// then the distribution of |ln(ratio)|, and the pairs of collectives that decide between plans. Two
+// kinds of rows do not count: collectives that no plan has, and small ones measured in one process
+// that drives all GPUs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ struct Row {
   double est_us = 0;
 };
 
-// Of whatever a file says; a type that is not as it should be throws, which main() reports.
+// Reads a row of untrusted JSON; a wrong type throws, and main() reports it.
 Row RowOf(const nlohmann::json& json) {
   Row row;
   row.preset = json.at("preset").get<std::string>();
@@ -70,7 +71,7 @@ bool Counts(const Row& row) {
          row.op == "all_to_all";
 }
 
-// The preset, with domains as the machine had them.
+// The preset with the domains of the measured machine.
 absl::StatusOr<Topology> TopologyOf(const Row& row) {
   MESHIFT_ASSIGN_OR_RETURN(const Topology preset, Topology::Parse(row.preset));
   std::vector<TopologyLevel> levels;
@@ -150,8 +151,8 @@ void PrintErrors(const std::vector<Row>& rows) {
   }
 }
 
-// all_reduce against reduce_scatter and all_gather, all_gather against all_to_all: of one source,
-// machine and size.
+// Compares all_reduce with reduce_scatter plus all_gather, and all_gather with all_to_all, for
+// equal source, machine and size.
 void PrintPairs(const std::vector<Row>& rows) {
   std::map<std::tuple<std::string, std::string, int64_t, bool, int64_t>,
            std::map<std::string, const Row*>>

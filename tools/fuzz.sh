@@ -5,8 +5,9 @@
 #   tools/fuzz.sh 600                     # ten minutes each
 #   tools/fuzz.sh 60 --disk_cache=DIR     # more arguments go to `bazel build`
 #
-# Exits non-zero where a target finds something; the input that shows it is kept in fuzz-findings/, and the last lines say how to run it
-# again. FUZZ_TARGETS="mesh npy" picks some. FUZZ_CORPUS names a folder in which what is learnt is kept for the next run (default: none).
+# Exits non-zero if a target finds a failure. The failing input is kept in fuzz-findings/, and the
+# last lines say how to run it again. FUZZ_TARGETS="mesh npy" selects targets. FUZZ_CORPUS names a
+# folder that keeps the corpus for the next run (default: none).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -18,7 +19,7 @@ fi
 read -ra targets <<< "${FUZZ_TARGETS:-$(cd fuzz && echo *_fuzz.cc)}"
 targets=("${targets[@]%_fuzz.cc}")
 
-# For a caller that has not asked for more: what the build needs beyond the project's own packages.
+# The default of further packages that this build needs.
 export BAZELW_EXTRA_PACKAGES="${BAZELW_EXTRA_PACKAGES:-clang libclang-rt-14-dev}"
 bazel() { ./bazelw "$1" --config=fuzz --noshow_progress --curses=no --color=no "${@:2}"; }
 labels=("${targets[@]/#/\/\/fuzz:}")
@@ -29,7 +30,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export binaries scratch findings=$PWD/fuzz-findings
 
-# Runs one target; a file of scratch/found tells that it found something.
+# Runs one target; creates a file in scratch/found if it finds a failure.
 run_one() {
   local target=$1 learnt=${FUZZ_CORPUS:-$scratch/corpus}/$1 log=$scratch/$1.log
   local options=(-max_total_time="$FUZZ_SECONDS" -timeout=20 -rss_limit_mb=2048 -max_len=4096 -use_value_profile=1 -print_final_stats=1)

@@ -1,8 +1,9 @@
 #!/bin/bash
-# The product's .cc files that one plan executes something of, from main to the text that is printed: how much there is to read of the
-# upper half. Counted by callgrind, from the functions that ran; what is inlined counts where it was inlined.
+# Lists the product's .cc files that run for one plan, from main to the printed text: the code to
+# read for the planner. Uses the functions that callgrind saw; inlined functions count where they
+# were inlined.
 #
-#   tools/path_files.sh                    # of (P,P,R) -> (R,R,R)
+#   tools/path_files.sh                    # for (P,P,R) -> (R,R,R)
 #   tools/path_files.sh --mesh a=2,b=2 --tensor 'f32[8,8]' --from P,R --to R,R     # any options of `meshift plan`
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,12 +17,12 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 valgrind --tool=callgrind --callgrind-out-file="$scratch/calls" --demangle=no bazel-bin/cli/meshift plan "$@" > "$scratch/plan" 2> "$scratch/log" ||
   { cat "$scratch/log" >&2; exit 1; }
-# Names of functions that ran: "fn=(12) _ZN...", where a number that comes again stands alone.
+# Names of functions that ran: "fn=(12) _ZN..."; a repeated number has no name.
 sed -nE 's/^c?fn=\([0-9]+\) ([^ ]+).*/\1/p' "$scratch/calls" | sed "s/'.*//" | grep -v '^_GLOBAL__' | sort -u > "$scratch/ran"
 find -L bazel-bin -path '*/_objs/*' -name '*.o' -not -path '*.runfiles*' -not -path '*test*' -print0 |
   xargs -0 nm -A --defined-only 2> /dev/null | sed -nE 's|^bazel-bin/([^:]*)/_objs/[^/]*/([^:]*)\.o:[0-9a-f]+ [Tt] (.*)|\3 \1/\2|p' |
   sed -E 's/\.pic$//' | sort -u > "$scratch/defined"
-# A local name may be defined in several files: these are left out, unless there is one.
+# A local name may be defined in several files: skip those.
 awk 'NR == FNR { ran[$1] = 1; next } $1 in ran { files[$1] = files[$1] " " $2; ++count[$1] }
      END { for (name in count) if (count[name] == 1) print files[name] }' "$scratch/ran" "$scratch/defined" |
   sed -E 's/^ //; s/$/.cc/' | sort -u > "$scratch/files"

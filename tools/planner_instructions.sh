@@ -1,6 +1,7 @@
 #!/bin/bash
-# Instructions that planning takes, as valgrind counts them: of each benchmark of //bench:planner_bench that matches, those of one more
-# iteration (a run of two less a run of one). No other work on the machine changes them.
+# Counts the instructions of planning with valgrind: for each matching benchmark of
+# //bench:planner_bench, a run of two iterations minus a run of one. Other work on the machine does
+# not change the counts.
 #
 #   tools/planner_instructions.sh [REGEX]         # cold/2d and cold/3d if none is given
 set -euo pipefail

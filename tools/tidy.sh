@@ -1,12 +1,13 @@
 #!/bin/bash
 # Runs clang-tidy over C++ files with this project's checks (.clang-tidy) and the flags of the build.
 #
-#   tools/tidy.sh                     # every tracked .cc file, the last changed first, but for *_absent.cc, which includes what Bazel makes,
-#                                   # and examples/torch, which includes libtorch's headers
-#   tools/tidy.sh planner/search/search.cc   # these files
+#   tools/tidy.sh              # every tracked .cc file, the last changed first, except *_absent.cc
+#                              # (needs generated headers) and examples/torch (needs libtorch)
+#   tools/tidy.sh planner/search/search.cc     # these files
 #
-# Exits non-zero if a file has findings. A file takes 6 to 17 seconds. TIDY_JOBS sets how many are looked at in parallel (default: one per
-# core), TIDY_SECONDS after how many seconds no further file is begun (default: no limit); the last line says how many files were seen.
+# Exits non-zero if a file has findings. A file takes 6 to 17 seconds. TIDY_JOBS sets the number of
+# parallel jobs (default: one per core), TIDY_SECONDS the time after which no further file is
+# started (default: no limit). The last line has the number of checked files.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -27,7 +28,7 @@ if ((${#files[@]} == 0)); then
 fi
 
 flags=(-std=c++20 -I. -Iinclude -Wall -Wextra)
-# Headers that some files want and that lie outside /usr/include.
+# Headers outside /usr/include that some files need.
 mpi=/usr/lib/x86_64-linux-gnu/openmpi/include
 [[ -d $mpi ]] && flags+=(-isystem "$mpi" -DOMPI_SKIP_MPICXX)
 cuda=${CUDA_HOME:-/usr/local/cuda}/include
@@ -36,8 +37,8 @@ cuda=${CUDA_HOME:-/usr/local/cuda}/include
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
-# Called with the flags and, last, the file. Leaves a line in a file of results per file seen; clang-tidy's stderr only counts warnings
-# that it did not show.
+# Arguments: the flags, then the file. Writes one line per checked file to a results file;
+# clang-tidy's stderr only counts suppressed warnings.
 look_at() {
   local file=${*: -1}
   ((SECONDS_LIMIT == 0 || $(date +%s) < SECONDS_LIMIT)) || return 0

@@ -1,5 +1,6 @@
 // Runs 512 redistributions that promise equal bits everywhere, with values that round, and prints a
-// hash of what all ranks hold: check_flags.sh compares it between ways to compile comm/kernels.
+// hash of all ranks' results. check_flags.sh compares the hash between ways to compile
+// comm/kernels.
 #include <cstdint>
 #include <cstdio>
 #include <random>

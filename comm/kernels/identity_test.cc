@@ -68,7 +68,7 @@ TEST(Identity, RefusesWhatHasNone) {
   EXPECT_EQ(Hex(DType::kF32, ReduceOp::kAvg),
             "avg has no identity: P(avg) keeps its value on every coordinate");
   EXPECT_EQ(Hex(DType::kF4E2M1, ReduceOp::kSum),
-            "sum of f4e2m1 is refused: f4e2m1 is a storage format, which nothing reduces");
+            "sum of f4e2m1 is refused: f4e2m1 is a storage format and cannot be reduced");
   EXPECT_EQ(Message(FillIdentity(DType::kF32, ReduceOp::kSum, nullptr, 3)),
             "3 elements to fill are null");
   EXPECT_EQ(Message(FillIdentity(DType::kF32, ReduceOp::kSum, nullptr, -3)),

@@ -160,7 +160,7 @@ TEST_F(FailureTest, BadArgumentsAreRefusedAndEndTheGroup) {
   expect("max of c64 is refused: complex numbers have no order", [&] {
     return AllReduce(1, 8, {ReduceOp::kMax, 1}, DType::kC64);
   });
-  expect("sum of f4e2m1 is refused: f4e2m1 is a storage format, which nothing reduces",
+  expect("sum of f4e2m1 is refused: f4e2m1 is a storage format and cannot be reduced",
          [&] { return AllReduce(1, 8, kSum, DType::kF4E2M1); });
   expect("all_gather: 3 elements of f4e2m1 end inside a byte",
          [&] { return world(1).AllGather(data(1), data(1), 3, DType::kF4E2M1, stream(1)); });

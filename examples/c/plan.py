@@ -1,4 +1,5 @@
-"""Meshift from Python, by ctypes alone: a plan, its proof, who holds what, a program, and a redistribution.
+"""Meshift from Python, with ctypes only: a plan, its proof, the local boxes, a program, and a
+redistribution.
 
     ./bazelw build //:libmeshift_c.so
     python3 examples/c/plan.py bazel-bin/libmeshift_c.so
@@ -70,7 +71,7 @@ class Library:
         self.lib.meshift_free.restype = None
 
     def call(self, name, *arguments):
-        """Calls a function that may fail. ctypes passes handles and integers as they are given."""
+        """Calls a function that may fail. ctypes passes handles and integers unchanged."""
         error = ctypes.c_void_p()
         code = getattr(self.lib, name)(*arguments, ctypes.byref(error))
         message = self.take(error)
@@ -78,7 +79,7 @@ class Library:
             raise MeshiftError(code, message)
 
     def make(self, name, *arguments):
-        """The handle that a function makes by its last argument but one."""
+        """Returns the handle that a function stores in its last argument but one."""
         handle = ctypes.c_void_p()
         self.call(name, *arguments, ctypes.byref(handle))
         return handle
@@ -108,14 +109,15 @@ def local_box(meshift, sharding, rank):
 
 
 def redistribute(meshift, mesh, source, target, num_ranks):
-    """Runs it on ranks in this process, all driven by this thread. Returns their targets."""
+    """Runs the redistribution on ranks in this process, all driven by this thread. Returns their
+    targets."""
     options = LocalOptions(size=ctypes.sizeof(LocalOptions), num_ranks=num_ranks)
     world = meshift.make("meshift_local_world_create", ctypes.byref(options))
     engines, redistributors, runs, tensors = [], [], [], []
     for rank in range(num_ranks):
         engines.append(meshift.make("meshift_local_world_engine", world, ctypes.c_int64(rank)))
         redistributors.append(meshift.make("meshift_redistributor_create", mesh, engines[rank], None))
-        # Of `P`, every rank holds a one everywhere; calls only put work on streams.
+        # With `P`, every rank holds ones everywhere. Calls only enqueue work on streams.
         tensors.append((array("f", [1.0] * local_box(meshift, source, rank).num_elements),
                         array("f", [0.0] * local_box(meshift, target, rank).num_elements)))
         what = Redistribution(size=ctypes.sizeof(Redistribution), from_=source, to=target,
@@ -146,7 +148,7 @@ def main(path):
     print(meshift.text("meshift_program_text", program), end="")
     meshift.destroy("program", program)
 
-    # A plan that was read back is the same; one whose text was changed is refused by a rule.
+    # A plan that was read back is the same; one with a changed text breaks a rule.
     text = meshift.text("meshift_plan_text", plan)
     again = meshift.make("meshift_plan_read", meshift.text("meshift_plan_json", plan, ctypes.c_int32(-1)).encode())
     assert meshift.text("meshift_plan_text", again) == text

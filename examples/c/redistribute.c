@@ -18,14 +18,14 @@
 #define ROWS 6
 #define COLUMNS 8
 
-// Ends the program where a call has failed, with its message.
+// Ends the program with the message of a failed call.
 static void Check(meshift_code code, char* error) {
   if (code == MESHIFT_OK) return;
   fprintf(stderr, "%s: %s\n", meshift_code_name(code), error != NULL ? error : "");
   exit(1);
 }
 
-// What all ranks share; none of it changes.
+// Data that all ranks share, and only read.
 struct Job {
   const meshift_local_world* world;
   const meshift_mesh* mesh;
@@ -59,7 +59,7 @@ static float* Allocate(meshift_box box) {
   return local;
 }
 
-// The local tensor in which each element is its place in the global one.
+// A local tensor in which each element is its row-major index in the global tensor.
 static float* Places(meshift_box box) {
   float* local = Allocate(box);
   for (int64_t row = 0; row < box.shape[0]; ++row) {
@@ -71,7 +71,7 @@ static float* Places(meshift_box box) {
   return local;
 }
 
-// What every rank does.
+// The work of every rank.
 static void* Work(void* argument) {
   struct Rank* const me = argument;
   const struct Job* const job = me->job;
@@ -119,7 +119,7 @@ static void* Work(void* argument) {
   return NULL;
 }
 
-// Plans, proves and prints. Ranks do so too when they first redistribute, and come to the same.
+// Plans, proves and prints. Each rank makes the same plan in its first redistribution.
 static void Show(const meshift_sharding* from, const meshift_sharding* to) {
   meshift_plan* plan = NULL;
   char *text = NULL, *error = NULL;

@@ -1,9 +1,9 @@
-// meshift/torch.h against plain PyTorch: each result is compared with what at::chunk and loops of
-// at::add make of the same whole tensor. A rank per process:
+// Tests meshift/torch.h against plain PyTorch: each result is compared with that of at::chunk and
+// loops of at::add on the same whole tensor. One rank per process:
 //
 //   mpirun -n 4 ./check
 //
-// Where nothing is reduced, and where sums are exact, bits are compared.
+// Bits are compared if nothing is reduced, or if sums are exact.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -51,7 +51,7 @@ struct Grid {
       text += (i == 0 ? "@" : ",") + std::to_string(ranks[i]);
     return text;
   }
-  // Empty where the rank is not in the grid.
+  // Empty if the rank is not in the grid.
   std::vector<int64_t> CoordinateOf(int64_t rank) const {
     auto position = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     if (position == static_cast<int64_t>(ranks.size())) return {};
@@ -66,7 +66,7 @@ struct Grid {
 struct Place {
   char kind = 'R';         // R, S, P
   int dim = 0;             // S: the tensor dim
-  int order = -1;          // S: its place among the cuts of the dim; -1: that of the mesh dims
+  int order = -1;          // S: its position in the shard order of the dim; -1: mesh order
   std::string op = "sum";  // P
 
   std::string Text() const {
@@ -92,7 +92,7 @@ bool HasPartial(const Places& places) {
   return std::any_of(places.begin(), places.end(), [](const Place& p) { return p.kind == 'P'; });
 }
 
-// How the source lies in memory.
+// The memory layout of the source.
 enum class Layout { kPlain, kViewOfWhole, kTransposed, kEverySecond, kExpanded, kConjugated };
 
 struct Case {
@@ -161,8 +161,8 @@ at::Tensor Values(const Case& c, int64_t seed) {
   return values;
 }
 
-// What the ranks hold in whole: one tensor, or, over partial mesh dims, one per coordinate of these
-// in row-major order. Each is of another seed.
+// The whole tensors of the source: one tensor, or for partial mesh dims one per coordinate of
+// these, in row-major order. Each has a different seed.
 std::vector<std::vector<int64_t>> PartialCoordinates(const Grid& grid, const Places& places) {
   std::vector<std::vector<int64_t>> all = {std::vector<int64_t>(places.size(), 0)};
   for (size_t d = 0; d < places.size(); ++d) {
@@ -200,7 +200,7 @@ at::Tensor Combine(const std::string& op, const at::Tensor& a, const at::Tensor&
   return a + b;  // sum, avg
 }
 
-// The whole tensor that the source stands for, in the target's dtype.
+// The value of the source as a whole tensor, in the target's dtype.
 at::Tensor Meaning(const Case& c, int64_t number) {
   const at::ScalarType result = c.to_dtype.value_or(c.dtype);
   at::Tensor total;
@@ -223,7 +223,8 @@ at::Tensor Meaning(const Case& c, int64_t number) {
   return total.to(result);
 }
 
-// A tensor of other strides with the same values, and, beside each, a value that is not its own.
+// A tensor with other strides and the same values; the memory between its elements has other
+// values.
 at::Tensor EverySecond(const at::Tensor& tensor) {
   return at::stack({tensor, tensor}, tensor.dim()).select(tensor.dim(), 1);
 }
@@ -290,7 +291,7 @@ class Checker {
                   ": memory beside the target was written");
     }
     if (HasPartial(c.to)) {
-      // What the ranks hold is known to sum up to the whole only.
+      // Only the sum of the ranks' contributions is known.
       Places whole(c.to.size(), R);
       Judge(c, number, redistribute_({got, to}, Text(whole)).local, whole);
     } else {
@@ -298,7 +299,7 @@ class Checker {
     }
   }
 
-  // All of them at once: in one call, or each begun before the first is waited for.
+  // All at once: in one call, or all started before the first wait.
   void RunTogether(const std::vector<Case>& cases, bool as_list) {
     std::vector<Transfer> list;
     std::vector<int64_t> numbers;
@@ -359,7 +360,7 @@ class Checker {
   int64_t by_bits_ = 0;
 };
 
-// Of these names, what this PyTorch has.
+// The types of these names that this PyTorch has.
 std::vector<at::ScalarType> TypesNamed(const std::vector<std::string>& names) {
   std::vector<at::ScalarType> types;
   for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
@@ -377,7 +378,7 @@ std::vector<Case> ListedCases() {
   const Grid turned = {{2, 2}, {3, 1, 0, 2}};
   const Grid pair = {{2}, {1, 3}};
   std::vector<Case> cases;
-  // Dtypes: all are moved alike, along uneven and empty chunks.
+  // Dtypes: the same moves for all, with uneven and empty chunks.
   for (const at::ScalarType dtype :
        TypesNamed({"Bool", "Char", "Byte", "Short", "Int", "Long", "Half", "BFloat16", "Float",
                    "Double", "ComplexFloat", "ComplexDouble", "UInt16", "UInt32", "UInt64",
@@ -451,7 +452,7 @@ std::vector<Case> ListedCases() {
                      .to_dtype = f8,
                      .exact = false});
   }
-  // Partial: exact sums, and any.
+  // Partial: exact and inexact sums.
   for (const bool exact : {true, false}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       cases.push_back({.grid = line,
@@ -551,7 +552,7 @@ Case RandomCase(std::mt19937& random) {
   return c;
 }
 
-// Pairs of 4-bit floats, where this PyTorch has them: moved as the bytes that they are.
+// Pairs of 4-bit floats, if this PyTorch has them: moved as bytes.
 void CheckPairs(TensorRedistributor& redistribute) {
   const int64_t rank = redistribute.rank();
   for (const at::ScalarType pairs : TypesNamed({"Float4_e2m1fn_x2"})) {

@@ -1,5 +1,5 @@
-// Bad input to meshift/torch.h, its errors, and how long pending runs keep their tensors. In one
-// process, whose two ranks are engines of a LocalWorld.
+// Tests bad input to meshift/torch.h, its errors, and how long pending runs keep their tensors. In
+// one process, with two ranks of a LocalWorld.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -43,7 +43,7 @@ int throws = 0;
 
 at::Tensor Full(at::IntArrayRef sizes, int64_t value) { return at::full(sizes, value, at::kFloat); }
 
-// `Error` is thrown, itself and no class of its own, and says `text`.
+// Checks that exactly `Error` is thrown, not a derived class, with `text` in its message.
 template <typename Error>
 void Throws(const std::string& text, const std::function<void()>& call) {
   try {
@@ -93,7 +93,7 @@ void CheckDTypes() {
                     8 * static_cast<int>(c10::elementSize(type)),
                 c10::toString(type));
   }
-  // The twelve of every PyTorch; quantized types and ComplexHalf.
+  // The twelve types of every PyTorch; quantized types and ComplexHalf are unknown.
   TORCH_CHECK(known >= 12 && unknown >= 6, known, " known, ", unknown, " unknown");
   Throws<c10::NotImplementedError>("ComplexHalf", [] { ToDType(at::ScalarType::ComplexHalf); });
   Throws<c10::NotImplementedError>("QInt8", [] { ToDType(at::ScalarType::QInt8); });
@@ -137,7 +137,7 @@ Rank MakeRank(LocalWorld* world, int64_t rank) {
   return {std::move(redistribute), std::move(rows)};
 }
 
-// Both ranks' sum, so that a refused call has left nothing behind.
+// Both ranks sum: a refused call has had no effect.
 void CheckWorks(Rank* a, Rank* b) {
   const DTensor mine = a->redistribute.Wrap(Full({3}, 1), {3}, "P");
   const DTensor other = b->redistribute.Wrap(Full({3}, 2), {3}, "P");
@@ -225,7 +225,7 @@ void CheckArguments() {
     redistribute(
         {{.source = rows, .to = whole, .out = out}, {.source = rows, .to = whole, .out = out}});
   });
-  // Gradients are not recorded, and autograd learns of what is written.
+  // Gradients are not recorded, and autograd knows which tensors are written.
   const at::Tensor leaf = at::zeros({2, 3}).set_requires_grad(true);
   Throws<c10::ValueError>("the source requires grad", [&] { redistribute({leaf, sharding}, "R"); });
   Throws<c10::ValueError>("the target requires grad", [&] {
@@ -253,7 +253,7 @@ void CheckArguments() {
   }
 }
 
-// Whether somebody else still keeps a tensor.
+// Detects whether another object still keeps a tensor alive.
 class Watch {
  public:
   explicit Watch(const at::Tensor& tensor) : tensor_(tensor.getIntrusivePtr()) {}
@@ -272,7 +272,7 @@ void CheckLifetimes() {
   const Watch rows(a->rows.local);
   const auto forget = [&a, &sharding] { a->rows = {at::Tensor(), sharding}; };
 
-  // Kept by the pending run, until it was waited for.
+  // The pending run keeps its tensors until Wait().
   Pending<DTensor> pending = a->redistribute.Start(a->rows, "R");
   forget();
   TORCH_CHECK(rows.IsAlive() && !pending.IsDone());
@@ -281,7 +281,7 @@ void CheckLifetimes() {
   other.Wait();
   TORCH_CHECK(!rows.IsAlive() && pending.IsDone());
 
-  // Dropped, it leaves its tensors to the redistributor, which frees them once the work is done.
+  // A dropped run gives its tensors to the redistributor, which frees them once the work is done.
   const auto drop = [&] {
     at::Tensor tensor = Full({2, 3}, 8);
     Watch watch(tensor);
@@ -290,15 +290,15 @@ void CheckLifetimes() {
   };
   const auto answer = [&] { return b->redistribute.Start(b->rows, "R"); };
   const Watch dropped = drop();
-  const Watch dropped_too = drop();  // its call sees that the first is not done
+  const Watch dropped_too = drop();  // at this call the first run is not done
   TORCH_CHECK(dropped.IsAlive() && dropped_too.IsAlive());
   answer().Wait();
   answer().Wait();
-  CheckWorks(&*a, &*b);  // behind both on the stream
+  CheckWorks(&*a, &*b);  // after both on the stream
   CheckWorks(&*a, &*b);
   TORCH_CHECK(!dropped.IsAlive() && !dropped_too.IsAlive());
 
-  // Assigned over, it is dropped.
+  // Assignment drops the old run.
   pending = a->redistribute.Start({Full({2, 3}, 9), sharding}, "R");
   at::Tensor last = Full({2, 3}, 10);
   const Watch second(last);
@@ -308,7 +308,7 @@ void CheckLifetimes() {
   TORCH_CHECK(at::equal(pending.Wait().local.narrow(0, 0, 2), Full({2, 3}, 10)));
   TORCH_CHECK(!second.IsAlive());
 
-  // A pending run may outlive its redistributor, whose end waits for what was dropped.
+  // A pending run may outlive its redistributor, whose destructor waits for dropped runs.
   const Watch at_end = drop();
   other = answer();
   pending = a->redistribute.Start({Full({2, 3}, 11), sharding}, "R");
@@ -320,7 +320,7 @@ void CheckLifetimes() {
   TORCH_CHECK(!at_end.IsAlive());
 }
 
-// Memory of work that has failed is kept for good: an engine may still write to it.
+// Memory of failed work is never freed: an engine may still write to it.
 void CheckFailure() {
   const auto world =
       Check(LocalWorld::Create({.num_ranks = 2, .timeout = std::chrono::seconds(20)}));

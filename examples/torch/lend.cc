@@ -1,8 +1,8 @@
-// PyTorch's NCCL communicator, stream and memory, used by Meshift. A rank per GPU:
+// Meshift uses PyTorch's NCCL communicator, stream and memory. One rank per GPU:
 //
 //   torchrun --no-python --nproc-per-node 4 ./lend
 //
-// Compiled wherever libtorch has CUDA; it needs GPUs to run.
+// Compiled if libtorch has CUDA; needs GPUs to run.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -44,7 +44,7 @@ void Run() {
   // The group makes its communicator in its first collective.
   std::vector<at::Tensor> first = {at::ones({1}, here)};
   group->allreduce(first)->wait();
-  at::Tensor done = first[0].cpu();  // nothing of the communicator is unfinished
+  at::Tensor done = first[0].cpu();  // so the communicator has no unfinished operation
 
   meshift::NcclLent lent = meshift::libtorch::Lend(*group);
   lent.may_split = true;

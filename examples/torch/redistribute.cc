@@ -1,4 +1,4 @@
-// Redistributions of PyTorch's tensors, each one call. A rank per process:
+// Redistributions of PyTorch's tensors, each in one call. One rank per process:
 //
 //   mpirun -n 4 ./redistribute
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ at::Tensor Gather(TensorRedistributor& redistribute, const DTensor& weight) {
   return redistribute(weight, "R", {.dtype = at::kBFloat16}).local;
 }
 
-// Each rank's gradient, in bf16, becomes its shard of their sum, which is formed in f32.
+// Each rank's gradient, in bf16, becomes its shard of the sum, which is computed in f32.
 at::Tensor ReduceGradient(TensorRedistributor& redistribute, const DTensor& gradient) {
   return redistribute(gradient, "S(0)", {.reduce_dtype = at::kFloat}).local;
 }
@@ -35,12 +35,12 @@ at::Tensor ToColumns(TensorRedistributor& redistribute, const DTensor& rows) {
   return redistribute(rows, "S(1)").local;
 }
 
-// From the trainer's mesh to the server's, whose ranks and dtype are other ones.
+// From the trainer's mesh to the server's, which has other ranks and another dtype.
 at::Tensor Serve(TensorRedistributor& redistribute, const DTensor& weight, const Sharding& server) {
   return redistribute(weight, server).local;
 }
 
-// All weights in one call, beside other work.
+// All weights in one call, overlapped with other work.
 std::vector<DTensor> GatherAll(TensorRedistributor& redistribute,
                                const std::vector<DTensor>& weights) {
   auto gathered = redistribute.Start(weights, "R", {.dtype = at::kBFloat16});
@@ -56,7 +56,7 @@ void Run(meshift::Engine* engine) {
   TensorRedistributor redistribute(Check(DeviceMesh::Parse("dp=4")), engine);
   const int64_t rank = redistribute.rank();
   const at::Tensor whole = at::arange(60, at::kFloat).reshape({10, 6});
-  // 3, 3, 3 and 1 rows, as at::chunk has them.
+  // 3, 3, 3 and 1 rows, the chunks of at::chunk.
   const at::Tensor rows = whole.chunk(4, 0)[rank];
   const DTensor weight = redistribute.Wrap(rows, {10, 6}, "S(0)");
   Expect("the weight", Gather(redistribute, weight), whole.to(at::kBFloat16));
@@ -95,7 +95,7 @@ int main() {
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s\n", error.what());
       std::fflush(nullptr);
-      job->Leave(1);  // the other ranks learn of it; MPI_Finalize would wait for them
+      job->Leave(1);  // the other ranks get the error; MPI_Finalize would wait for them
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -1,4 +1,4 @@
-// The synthetic regression: inputs, targets and first weights as functions of their indices, so
+// The synthetic regression: inputs, targets and initial weights as functions of their indices, so
 // that every rank makes its own part.
 #ifndef MESHIFT_EXAMPLES_TRAIN_MLP_DATA_H_
 #define MESHIFT_EXAMPLES_TRAIN_MLP_DATA_H_

@@ -1,4 +1,4 @@
-// Prints two courses of a loss side by side, and says whether one follows the other.
+// Prints the losses of two trainings side by side, and checks that they agree.
 #ifndef MESHIFT_EXAMPLES_TRAIN_MLP_REPORT_H_
 #define MESHIFT_EXAMPLES_TRAIN_MLP_REPORT_H_
 
@@ -14,10 +14,10 @@
 
 namespace meshift {
 
-// An error where the losses are further apart than sums of f32 in another order explain, or where
-// nothing was learned.
+// Returns an error if the losses differ by more than f32 sums in another order can, or if the loss
+// does not fall.
 inline absl::Status Report(const std::vector<float>& sharded, const std::vector<float>& alone) {
-  constexpr float kTolerance = 1e-4F;  // relative; what is seen is 1e-6
+  constexpr float kTolerance = 1e-4F;  // relative; observed differences are 1e-6
   if (sharded.size() != alone.size() || alone.empty()) {
     return Internal("{} losses beside {}", sharded.size(), alone.size());
   }

@@ -23,7 +23,7 @@
 namespace meshift {
 namespace {
 
-// This rank's parts are of rank 1 or 2, and on the host.
+// Local tensors have 1 or 2 dims, and are in host memory.
 int64_t Rows(const ShardedTensor& t) { return t.shape()[0]; }
 int64_t Columns(const ShardedTensor& t) { return t.shape().size() < 2 ? 1 : t.shape()[1]; }
 float& At(const ShardedTensor& t, int64_t i, int64_t j = 0) {
@@ -36,7 +36,8 @@ void Clear(const ShardedTensor& t) {
   for (float& element : Elements(t)) element = 0;
 }
 
-// A parameter: the shard that this rank owns, what it uses in a step, and their gradients.
+// A parameter: the shard that this rank owns, the gathered tensor that a step uses, and their
+// gradients.
 struct Parameter {
   ShardedTensor owned;
   ShardedTensor used;
@@ -59,7 +60,7 @@ class Worker {
       const std::string tensor = fmt::format("f32[{}]", fmt::join(shape, ","));
       MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse(tensor, mesh, owned_as));
       MESHIFT_ASSIGN_OR_RETURN(const Sharding to, from.WithPlacements(used_as));
-      // Ranks of one data coordinate see other samples than the next.
+      // Ranks with different data coordinates see different samples.
       MESHIFT_ASSIGN_OR_RETURN(const RedistributionPair gradient,
                                GradientOf(from, to, {.summed_over = {"data"}}));
       MESHIFT_ASSIGN_OR_RETURN(ShardedTensor owned, w.redistribute_.Empty(from));
@@ -190,7 +191,7 @@ class Worker {
     }
   }
 
-  // What this rank's hidden units add to the output.
+  // The contribution of this rank's hidden units to the output.
   void ForwardOutput() {
     const ShardedTensor& weight = parameters_[2].used;
     for (int64_t s = 0; s < Rows(hidden()); ++s) {
@@ -203,7 +204,7 @@ class Worker {
     }
   }
 
-  // Turns the output into the gradient of the loss by it.
+  // Replaces the output by the gradient of the loss.
   void BackwardOutput() {
     const Parameter& weight = parameters_[2];
     const Parameter& bias = parameters_[3];

@@ -1,4 +1,4 @@
-// Trains a small network on six ranks of this process, each a thread; prints the loss beside that
+// Trains a small network on six ranks of this process, each a thread; prints the loss next to that
 // of a training without ranks.
 //
 //   ./bazelw run //examples/train_mlp

@@ -1,4 +1,4 @@
-// Trains a small network, a process per rank; rank 0 prints the loss beside that of a training
+// Trains a small network, one process per rank; rank 0 prints the loss next to that of a training
 // without ranks.
 //
 //   mpirun -n 6 bazel-bin/examples/train_mlp/train_mlp_mpi data=3,tensor=2

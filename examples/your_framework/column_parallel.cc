@@ -5,7 +5,7 @@
 
 namespace tinyframe {
 
-constexpr size_t kBucket = 16;  // elements that travel at once
+constexpr size_t kBucket = 16;  // elements per message
 
 void SyncGradients(absl::Span<const RankGradient> ranks, int dp, int tp) {
   for (int t = 0; t < tp; ++t) {

@@ -1,4 +1,4 @@
-// A made-up framework's column-parallel linear layer, as far as the end of its backward pass goes.
+// A made-up framework's column-parallel linear layer, only the end of its backward pass.
 #ifndef TINYFRAME_COLUMN_PARALLEL_H_
 #define TINYFRAME_COLUMN_PARALLEL_H_
 
@@ -6,8 +6,8 @@
 
 namespace tinyframe {
 
-// What one rank has of the gradient of the weight [out, in], whose rows are cut over the
-// tensor-parallel ranks. The two spans are of one size.
+// One rank's part of the gradient of the weight [out, in], whose rows are cut over the
+// tensor-parallel ranks. The two spans have equal sizes.
 struct RankGradient {
   absl::Span<const float> grad;  // from the rank's own part of the batch
   absl::Span<float> synced;      // gets the sum over the data-parallel ranks

@@ -25,7 +25,7 @@ constexpr int kTp = 2;
 
 class ColumnParallelTest : public ::testing::TestWithParam<std::string> {
  protected:
-  // Each rank has a contribution to the gradient of its rows; all of dp are to have the sum.
+  // Each rank has a contribution to the gradient of its rows; all ranks of dp need the sum.
   const DeviceMesh mesh_ = *DeviceMesh::Create({{"dp", kDp}, {"tp", kTp}});
   const Sharding from_ = *Sharding::Parse(GetParam(), mesh_, "P,S(0)");
   const Sharding to_ = *from_.WithPlacements("R,S(0)");
@@ -46,7 +46,7 @@ TEST_P(ColumnParallelTest, SyncsGradients) {
   EXPECT_TRUE(result->ok()) << result->ToString();
 }
 
-// What Meshift does in its place: planned, proven, run, compared; and the bytes that it sends.
+// The same with Meshift: planned, proven, run, compared; and the bytes that it sends.
 TEST_P(ColumnParallelTest, MeshiftSyncsGradients) {
   const int64_t bytes = from_.MaxLocalElements() * 4;
   EXPECT_THAT(

@@ -1,5 +1,5 @@
-// A Bazel workspace of one's own that uses Meshift: replicas of matrices become shards of rows, on
-// two ranks in this process; and a gradient is summed in place.
+// A user's Bazel workspace that uses Meshift: replicas of matrices become shards of rows, on two
+// ranks in this process; and a gradient is summed in place.
 //
 //   bazel test //...
 #include <cstddef>
@@ -36,13 +36,13 @@ absl::StatusOr<std::vector<Rank>> MakeRanks(const DeviceMesh& mesh, meshift::Loc
   return ranks;
 }
 
-// Until both are done, the host could do something else.
+// Polls until both are done; the host could do other work.
 void Poll(const std::vector<Rank>& ranks) {
   while (!ranks[0].run.IsDone() || !ranks[1].run.IsDone()) {
   }
 }
 
-// A list of matrices in one call: that of i + 1 columns has the value of its row in each.
+// A list of matrices in one call: matrix i has i + 1 columns, and each element is its row index.
 absl::Status ShardRows(const DeviceMesh& mesh, meshift::LocalWorld& world) {
   MESHIFT_ASSIGN_OR_RETURN(std::vector<Rank> ranks, MakeRanks(mesh, world));
   const int num_matrices = 3;
@@ -83,7 +83,7 @@ absl::Status ShardRows(const DeviceMesh& mesh, meshift::LocalWorld& world) {
   return absl::OkStatus();
 }
 
-// Source and target are one buffer.
+// Source and target share one buffer.
 absl::Status SumInPlace(const DeviceMesh& mesh, meshift::LocalWorld& world) {
   MESHIFT_ASSIGN_OR_RETURN(std::vector<Rank> ranks, MakeRanks(mesh, world));
   MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse("f32[5]", mesh, "P"));

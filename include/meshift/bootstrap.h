@@ -1,12 +1,12 @@
-// How the ranks of a job find each other: who they are, an exchange of bytes at set-up, and the
+// How the ranks of a job find each other: their numbers, an exchange of bytes at set-up, and the
 // control channel.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto bootstrap, Bootstrap::FromTorchrun());
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> ids, bootstrap->Exchange(my_id));
 //
-// A hub in rank 0's process passes messages on; the other ranks are connected to it by TCP, ranks
-// of one process directly. meshift/mpi_engine.h starts one from MPI. docs/engines.md says who is
-// trusted.
+// A hub in rank 0's process forwards messages. The other ranks connect to it by TCP; ranks of one
+// process reach it directly. meshift/mpi_engine.h has MpiBootstrap(), which starts from MPI.
+// docs/engines.md says which peers are trusted.
 #ifndef MESHIFT_BOOTSTRAP_H_
 #define MESHIFT_BOOTSTRAP_H_
 
@@ -30,12 +30,12 @@ namespace MESHIFT_API meshift {
 struct JobRank {
   int64_t rank = 0;  // 0 .. world_size - 1
   int64_t world_size = 1;
-  int64_t local_rank = 0;        // among the ranks of its host: which device it takes
-  int64_t local_world_size = 0;  // how many ranks its host has; 0: not known
+  int64_t local_rank = 0;        // among the ranks of its host; the default device
+  int64_t local_world_size = 0;  // number of ranks on its host; 0: unknown
 };
 
-// What ranks tell each other beside their collectives: which plan each runs in which call, and that
-// one has failed. Works while a rank computes, or hangs in a collective.
+// The control channel: ranks compare the plans that they run, and report failures to each other. It
+// works while a rank computes or hangs in a collective.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto root, control->Join(mesh_ranks, on_failure));
 //   root->Post({.call = 7, .high = f.high, .low = f.low, .what = "plan 6f..: P -> R"}, false);
@@ -50,106 +50,111 @@ struct CallPost {
   int64_t call = 0;   // 0, 1, 2, ... of the root
   uint64_t high = 0;  // the plan's fingerprint
   uint64_t low = 0;
-  // For people; not compared. Posts keep no copies: it must outlive the root, or the post that
-  // makes it forgotten (ControlRoot::kRememberedPosts).
+  // A description for messages; not compared. The root keeps the pointer: the string must outlive
+  // the root, or this post (a root forgets a post after kRememberedPosts later ones).
   const std::string* what = nullptr;
 };
 
-// One rank's part in the talk about one set of ranks (a redistributor's root). Leaves it when
-// destroyed.
+// One rank's membership in the control channel of one set of ranks (a redistributor's root). The
+// destructor leaves the set.
 class ControlRoot {
  public:
   static constexpr int64_t kRememberedPosts = 1024;
   virtual ~ControlRoot() = default;
 
-  // Remembers this rank's post, for peers that ask, in place of the one that many calls before.
-  // Never waits, and allocates nothing, unless `announce`: then it is also sent to the peers, which
-  // may await it.
+  // Remembers this rank's post for peers that ask; it replaces the post made kRememberedPosts calls
+  // before. Never waits and never allocates unless `announce` is set. Then the post is also sent to
+  // the peers, so that their Await() can see it.
   virtual void Post(const CallPost& post, bool announce) = 0;
-  // Waits until all ranks have announced `call`. FAILED_PRECONDITION where two have other plans,
-  // naming both; DEADLINE_EXCEEDED names the ranks that have not; or Health(), or what this rank
-  // has told with Fail(), also meanwhile. Calls `meanwhile` over and over, unless it is null.
+  // Waits until all ranks have announced `call`. FAILED_PRECONDITION: two ranks have different
+  // plans; the message names both. DEADLINE_EXCEEDED: the message names the ranks that have not
+  // announced it. Also returns at once with the error of Health(), or with the one given to Fail().
+  // Calls `meanwhile`, unless null, repeatedly while it waits.
   virtual absl::Status Await(int64_t call, std::chrono::nanoseconds timeout,
                              const std::function<void()>& meanwhile = nullptr) = 0;
-  // Asks the peers where they are, and returns `error` with what they say about `call`: who has not
-  // made it, who makes it with another plan (then FAILED_PRECONDITION), who is gone. Takes half a
-  // second at most.
+  // Asks the peers for their position, and returns `error` with their answers about `call`: the
+  // ranks that have not made it, those that make it with another plan (the code is then
+  // FAILED_PRECONDITION), and those that have left. Takes at most half a second.
   virtual absl::Status Explain(int64_t call, const absl::Status& error) = 0;
-  // Tells the peers that this rank has failed; the first call counts. Returns once it is on its way
-  // to them, after half a second at most: this process may end then. Not from `on_failure`.
+  // Reports to the peers that this rank has failed; only the first call counts. Returns once the
+  // message is sent, after at most half a second, so that the process may exit. Must not be called
+  // from `on_failure`.
   virtual void Fail(const absl::Status& error) = 0;
-  // OK, or the first failure of a peer: what it has told, or that its process is gone. Cheap.
+  // OK, or the first failure of a peer: the error that it reported, or that its process has ended.
+  // Cheap.
   virtual absl::Status Health() const = 0;
 };
 
 class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
-  // The root over `ranks` (ascending world ranks, this one among them). All of them join, in one
-  // order; waits for nobody. UNAVAILABLE: one of them has gone, or has left without joining it.
-  // `on_failure`: called once, from another thread or within Post, when a peer has failed or is
-  // gone, or has left without having made a call that is posted here; not after the root was
-  // destroyed. It must not destroy the root.
+  // Joins the root over `ranks` (ascending world ranks that include this one). All of them join
+  // their roots in the same order. Does not wait. UNAVAILABLE: a rank's process has ended, or it
+  // left without joining.
+  // `on_failure`: called once, from another thread or within Post, when a peer fails, ends, or
+  // leaves without having made a call that was posted here; never after the root is destroyed. It
+  // must not destroy the root.
   virtual absl::StatusOr<std::unique_ptr<ControlRoot>> Join(
       absl::Span<const int64_t> ranks, std::function<void(const absl::Status&)> on_failure) = 0;
 };
 
-// Safe for concurrent use, but that all ranks make their Exchange calls in one order. Destroying it
-// leaves the job; rank 0's should go last, since the others lose their hub with it.
+// Safe for concurrent use, but all ranks make their Exchange calls in the same order. The
+// destructor leaves the job. Destroy rank 0's last: it has the hub of the others.
 class Bootstrap {
  public:
   using Timeout = std::chrono::nanoseconds;
-  // Of the rendezvous, and of each exchange.
+  // For the rendezvous, and for each exchange.
   static constexpr Timeout kDefaultTimeout = std::chrono::minutes(10);
 
   virtual ~Bootstrap() = default;
 
-  // Errors of all four: INVALID_ARGUMENT: a job, port, address or interface that cannot be;
-  // UNAVAILABLE: a port that is taken, sockets that there are not; RESOURCE_EXHAUSTED: more ranks
-  // than descriptors (the soft limit is raised as far as the hard one). Of ranks that connect:
-  // DEADLINE_EXCEEDED: nobody there is the job's hub; what others say there ends nothing before the
-  // time-out. FAILED_PRECONDITION: the hub of the job has another number of ranks, or this one
-  // already.
+  // Errors of the four functions below. INVALID_ARGUMENT: a job, port, address or interface that is
+  // not valid. UNAVAILABLE: the port is taken, or sockets are not available. RESOURCE_EXHAUSTED:
+  // more ranks than file descriptors (the soft limit is raised up to the hard one). For ranks that
+  // connect, DEADLINE_EXCEEDED: no hub of this job answered; answers of other servers at that
+  // address are ignored until the time-out. FAILED_PRECONDITION: the hub has another number of
+  // ranks, or already has this rank.
 
-  // All ranks in this process, as threads: element r is rank r's.
+  // All ranks in this process, as threads: element r belongs to rank r.
   static absl::StatusOr<std::vector<std::unique_ptr<Bootstrap>>> InProcess(
       int64_t world_size, Timeout timeout = kDefaultTimeout);
-  // Rank 0: opens the hub on `port` (0: a free one) and returns without waiting for the others. It
-  // listens on loopback alone where one host has all ranks (job.local_world_size), else on the
-  // first address of `interfaces` (as NCCL_SOCKET_IFNAME: "eth,ib", "=eth0", "^docker"), or on all
-  // where that is empty.
+  // Rank 0: opens the hub on `port` (0: a free one) and returns without waiting for the others. If
+  // one host has all ranks (job.local_world_size), the hub listens on loopback only. Otherwise it
+  // listens on the first address of `interfaces` (syntax of NCCL_SOCKET_IFNAME: "eth,ib", "=eth0",
+  // "^docker"), or on all addresses if that is empty.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> Listen(const JobRank& job, int port = 0,
                                                            Timeout timeout = kDefaultTimeout,
                                                            const std::string& interfaces = "");
-  // The other ranks. `address`: as rank 0's address() says. Retries until the time-out.
+  // The other ranks. `address`: the value of rank 0's address(). Retries until the time-out.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> Connect(const JobRank& job,
                                                             const std::string& address,
                                                             Timeout timeout = kDefaultTimeout);
-  // By RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Where torchrun
-  // itself listens on MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), the hub takes a free port
-  // and rank 0 says in torchrun's store which; else it takes MASTER_PORT. MESHIFT_PORT, if set,
-  // names the port. TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT and MESHIFT_SECRET, which ranks
-  // prove to know, tell jobs and their attempts apart; MESHIFT_SOCKET_IFNAME is Listen()'s
-  // `interfaces`. FAILED_PRECONDITION also where a variable is not set. `getenv`: tests pass their
-  // own.
+  // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The port of
+  // the hub is MESHIFT_PORT if set, else MASTER_PORT. If torchrun itself listens on MASTER_PORT
+  // (TORCHELASTIC_USE_AGENT_STORE=True), the hub takes a free port, and rank 0 publishes it in
+  // torchrun's store. TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT and MESHIFT_SECRET tell jobs
+  // and restarts apart; ranks prove that they know them. MESHIFT_SOCKET_IFNAME is Listen()'s
+  // `interfaces`. FAILED_PRECONDITION also if a required variable is not set. `getenv`: for tests.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> FromTorchrun(
       Timeout timeout = kDefaultTimeout,
       const std::function<const char*(const char*)>& getenv = {});
 
   virtual const JobRank& job() const = 0;
-  // "token@host,host:port" of the hub; empty in process, under torchrun and on other ranks than 0.
-  // The token holds the job's secret: pass it to the ranks on a way that others do not read.
+  // "token@host,host:port" of the hub; empty in process, under torchrun, and on ranks other than 0.
+  // The token contains the job's secret: send it to the ranks over a private channel.
   virtual const std::string& address() const = 0;
-  // What each rank has passed, by rank: at most 4 MiB each and 128 MiB together, else
-  // INVALID_ARGUMENT. Collective. DEADLINE_EXCEEDED names the ranks that are missing and those that
-  // the hub has refused, or that the hub does not answer; UNAVAILABLE one that is gone.
+  // Returns the bytes that each rank passed, by rank; at most 4 MiB per rank and 128 MiB in all,
+  // else INVALID_ARGUMENT. Collective. DEADLINE_EXCEEDED: the message names the ranks that are
+  // missing and those that the hub refused, or says that the hub does not answer. UNAVAILABLE: a
+  // rank's process has ended.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine) = 0;
-  // Leaves the job because of an error of this rank's own (memory, a bad option, a wrong plan), in
-  // any state: before its first call too. The others' Exchange calls, and their roots with this
-  // rank, those that wait and later ones, end at once with `reason`: its code, and "rank 3: "
-  // before its message. The first call counts; OK does nothing. Returns once the hub has told the
-  // others, after half a second at most: this process may end then, or destroy the bootstrap. This
-  // rank's own Exchange and Join calls return `reason` from here on. Not from `on_failure`.
+  // Leaves the job because of an error of this rank (memory, a bad option, a wrong plan), in any
+  // state, also before its first call. All current and later Exchange calls of the other ranks, and
+  // their roots that contain this rank, end at once with the code of `reason` and its message after
+  // "rank 3: ". Only the first call counts; OK does nothing. Returns once the hub has notified the
+  // others, after at most half a second, so that the process may exit or destroy the bootstrap.
+  // From then on this rank's own Exchange and Join calls return `reason`. Must not be called from
+  // `on_failure`.
   virtual void Leave(const absl::Status& reason) = 0;
   virtual ControlChannel* control() = 0;  // owned
 };

@@ -24,23 +24,23 @@
 //
 // examples/c has whole programs. docs/c.md lists the functions by theme.
 //
-// Errors. A function that can fail returns a meshift_code. Its last argument, `error`, may be NULL;
-// else *error becomes NULL, or after a failure the message, which the caller frees with
-// meshift_free. Where there is no memory for a message it stays NULL. A function that fails sets
-// what it would have made to NULL. An argument that is NULL but must not be, and a struct whose
-// `size` is wrong, are INVALID_ARGUMENT, and the message names the argument. No exception leaves a
-// function. There is no global state.
+// Errors. A function that can fail returns a meshift_code. Its last argument, `error`, may be NULL.
+// Otherwise *error becomes NULL, or after a failure the message, which the caller frees with
+// meshift_free; it stays NULL if out of memory. A function that fails sets its outputs to NULL.
+// INVALID_ARGUMENT, with the name of the argument: an argument is NULL but must not be, or the
+// `size` of a struct is wrong. Functions throw no exceptions. The library has no global state.
 //
-// Text goes in as UTF-8 that ends with a zero byte. A `char**` gets text that the caller frees with
-// meshift_free. A `const char*` that is returned, or is a field of a struct, is not the caller's.
+// Input text is UTF-8 that ends with a zero byte. A `char**` gets text that the caller frees with
+// meshift_free. A `const char*` that is returned, or is a field of a struct, belongs to the
+// library.
 //
 // Structs begin with `size_t size`, which the caller sets to the struct's sizeof before every call,
-// also where the function fills the struct. In a struct that is an input, zero means the default.
+// also for structs that the function fills. In input structs, zero means the default.
 //
-// Handles are made by a function with a `meshift_...**` argument, and ended by the `_destroy`
-// function of their type, which takes NULL too. A handle keeps what it needs, so handles may be
-// destroyed in any order, except where a comment says otherwise. Tensors and communicators are the
-// caller's; no handle keeps them.
+// Handles are made by a function with a `meshift_...**` argument, and destroyed by the `_destroy`
+// function of their type, which accepts NULL. A handle holds references to the handles that it
+// needs, so they may be destroyed in any order, unless a comment says otherwise. Tensors and
+// communicators belong to the caller; no handle keeps them alive.
 //
 // Threads. Meshes, shardings, plans, explanations and programs never change, and any threads may
 // use them at once. meshift_options: one thread at a time. Engines, redistributors and runs: any
@@ -52,7 +52,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// So that the functions stay visible in a library whose symbols are hidden.
+// Keeps the functions visible in a library built with hidden symbols.
 #if defined(__GNUC__)
 #define MESHIFT_EXPORT __attribute__((visibility("default")))
 #else
@@ -65,10 +65,10 @@ extern "C" {
 
 // --- Version, codes, memory ---
 
-// The version of this header. It grows with every change that breaks a program which was built
-// before; a function that is added does not change it.
+// The ABI version of this header. It increases with every incompatible change; added functions do
+// not change it.
 #define MESHIFT_ABI_VERSION 1
-// The version of the library. Header and library belong together where both numbers are equal.
+// The ABI version of the library. It must equal MESHIFT_ABI_VERSION.
 MESHIFT_EXPORT int32_t meshift_abi_version(void);
 MESHIFT_EXPORT const char* meshift_version(void);  // "0.2.0"
 
@@ -95,7 +95,7 @@ enum {
 };
 MESHIFT_EXPORT const char* meshift_code_name(meshift_code code);  // "OK"; NULL: unknown
 
-// Frees text that this library has given. NULL does nothing.
+// Frees text that this library returned. NULL does nothing.
 MESHIFT_EXPORT void meshift_free(void* text);
 
 // --- Dtypes and operations ---
@@ -149,7 +149,7 @@ typedef struct meshift_mesh meshift_mesh;
 
 // `text`: "dp=2,tp=4", or with the ranks in row-major order of the grid "dp=2,tp=2@4-5,0-1".
 MESHIFT_EXPORT meshift_code meshift_mesh_parse(const char* text, meshift_mesh** mesh, char** error);
-// A mesh of all ranks of two, for redistributors that serve both.
+// A mesh of all ranks of both, for redistributions from one to the other.
 MESHIFT_EXPORT meshift_code meshift_mesh_union(const meshift_mesh* a, const meshift_mesh* b,
                                                meshift_mesh** mesh, char** error);
 MESHIFT_EXPORT void meshift_mesh_destroy(meshift_mesh* mesh);
@@ -167,31 +167,31 @@ MESHIFT_EXPORT meshift_code meshift_mesh_get_info(const meshift_mesh* mesh, mesh
 // Name and size of a dim, 0 <= dim < num_dims. Either pointer may be NULL.
 MESHIFT_EXPORT meshift_code meshift_mesh_dim(const meshift_mesh* mesh, int32_t dim, char** name,
                                              int64_t* dim_size, char** error);
-// A position is the row-major index of a place in the grid, 0 <= position < num_ranks.
+// A position is a row-major index in the grid, 0 <= position < num_ranks.
 MESHIFT_EXPORT meshift_code meshift_mesh_rank_at(const meshift_mesh* mesh, int64_t position,
                                                  int64_t* rank, char** error);
 // NOT_FOUND: the rank is not in the mesh.
 MESHIFT_EXPORT meshift_code meshift_mesh_position_of(const meshift_mesh* mesh, int64_t rank,
                                                      int64_t* position, char** error);
-// Writes num_dims numbers to `coordinate`, which has room for `capacity`. INVALID_ARGUMENT: that is
-// too few. NOT_FOUND: the rank is not in the mesh.
+// Writes num_dims numbers to `coordinate`, which has room for `capacity`. INVALID_ARGUMENT:
+// `capacity` is too small. NOT_FOUND: the rank is not in the mesh.
 MESHIFT_EXPORT meshift_code meshift_mesh_coordinate(const meshift_mesh* mesh, int64_t rank,
                                                     int64_t* coordinate, size_t capacity,
                                                     char** error);
 
-// --- Shardings: a tensor on a mesh, who holds what ---
+// --- Shardings: a tensor on a mesh, and the part that each rank holds ---
 
 typedef struct meshift_sharding meshift_sharding;
 
-// `tensor`: "bf16[64,16]", dtype and global shape. `placements`: one per mesh dim, "P,S(0)", as
-// PyTorch's DTensor has them.
+// `tensor`: "bf16[64,16]", dtype and global shape. `placements`: one per mesh dim, "P,S(0)", with
+// the meaning of PyTorch's DTensor.
 MESHIFT_EXPORT meshift_code meshift_sharding_create(const char* tensor, const meshift_mesh* mesh,
                                                     const char* placements,
                                                     meshift_sharding** sharding, char** error);
 // `text`: "bf16[64,16] on dp=2,tp=4 as P,S(0)".
 MESHIFT_EXPORT meshift_code meshift_sharding_parse(const char* text, meshift_sharding** sharding,
                                                    char** error);
-// The same tensor and mesh, placed otherwise.
+// The same tensor and mesh with other placements.
 MESHIFT_EXPORT meshift_code meshift_sharding_with_placements(const meshift_sharding* sharding,
                                                              const char* placements,
                                                              meshift_sharding** other,
@@ -211,8 +211,8 @@ MESHIFT_EXPORT meshift_code meshift_sharding_mesh(const meshift_sharding* shardi
 
 #define MESHIFT_MAX_TENSOR_RANK 16
 
-// A box of global indices: of each tensor dim `shape` indices from `offset` on. A local tensor has
-// the elements of its rank's box.
+// A box of global indices: `shape` indices from `offset` in each tensor dim. A local tensor has the
+// elements of its rank's box.
 typedef struct meshift_box {
   size_t size;
   meshift_dtype dtype;
@@ -232,8 +232,8 @@ MESHIFT_EXPORT meshift_code meshift_sharding_local_box(const meshift_sharding* s
 
 // --- Topologies: how fast links are ---
 
-// The shortest text that says the same, and the JSON form, of what the option "topology" takes: a
-// preset ("h100"), "nvlink=8", or JSON. INVALID_ARGUMENT names the value and the rule.
+// The shortest equal text, and the JSON form, of a value of the option "topology": a preset
+// ("h100"), "nvlink=8", or JSON. INVALID_ARGUMENT names the value and the rule.
 MESHIFT_EXPORT meshift_code meshift_topology_text(const char* topology, char** text, char** error);
 MESHIFT_EXPORT meshift_code meshift_topology_json(const char* topology, char** json, char** error);
 // The names of the presets, 0 <= index < count: "h100-ndr".
@@ -242,24 +242,24 @@ MESHIFT_EXPORT meshift_code meshift_topology_preset(size_t index, char** name, c
 
 // --- Options of planning, by name ---
 
-// "max_memory", "reproducibility", ..., as in plans; and "topology" ("h100") and "engine" ("local",
-// "mpi", "nccl"), which say what plans are for.
+// Names are those of plans: "max_memory", "reproducibility", ...; and "topology" ("h100") and
+// "engine" ("local", "mpi", "nccl").
 typedef struct meshift_options meshift_options;
 
 MESHIFT_EXPORT meshift_code meshift_options_create(meshift_options** options, char** error);
 MESHIFT_EXPORT void meshift_options_destroy(meshift_options* options);
-// INVALID_ARGUMENT: no such name, or no such value. "existing_groups" names dims of meshes, so its
-// value is checked where the options are used.
+// INVALID_ARGUMENT: unknown name, or invalid value. "existing_groups" names mesh dims, so its value
+// is checked when the options are used.
 MESHIFT_EXPORT meshift_code meshift_options_set(meshift_options* options, const char* name,
                                                 const char* value, char** error);
 
 typedef struct meshift_option_info {
   size_t size;
   const char* name;
-  const char* value_name;  // "BYTES"; of a switch, which is on or off, ""
+  const char* value_name;  // "BYTES"; "" for an on/off switch
   const char* help;        // one line
 } meshift_option_info;
-// The options that meshift_options_set knows, 0 <= index < count. The text is valid for ever.
+// The options that meshift_options_set accepts, 0 <= index < count. The text stays valid.
 MESHIFT_EXPORT size_t meshift_option_count(void);
 MESHIFT_EXPORT meshift_code meshift_option_get_info(size_t index, meshift_option_info* info,
                                                     char** error);
@@ -268,39 +268,39 @@ MESHIFT_EXPORT meshift_code meshift_option_get_info(size_t index, meshift_option
 
 typedef struct meshift_plan meshift_plan;
 
-// `options` may be NULL. A function of its arguments alone. INVALID_ARGUMENT, UNIMPLEMENTED,
+// `options` may be NULL. The result depends on the arguments only. INVALID_ARGUMENT, UNIMPLEMENTED,
 // FAILED_PRECONDITION, RESOURCE_EXHAUSTED: as MakePlan of meshift/planner.h.
 MESHIFT_EXPORT meshift_code meshift_plan_make(const meshift_sharding* from,
                                               const meshift_sharding* to,
                                               const meshift_options* options, meshift_plan** plan,
                                               char** error);
-// Reads what meshift_plan_text and meshift_plan_json print. A plan that was read may be wrong: see
+// Reads the output of meshift_plan_text and meshift_plan_json. The plan may be wrong: see
 // meshift_plan_verify.
 MESHIFT_EXPORT meshift_code meshift_plan_read(const char* text, meshift_plan** plan, char** error);
 MESHIFT_EXPORT void meshift_plan_destroy(meshift_plan* plan);
-// As people read it; docs/plan_format.md states both forms. `indent`: spaces per level, -1 for one
-// line.
+// The plan as readable text, and as JSON; docs/plan_format.md defines both formats. `indent`:
+// spaces per level, -1 for one line.
 MESHIFT_EXPORT meshift_code meshift_plan_text(const meshift_plan* plan, char** text, char** error);
 MESHIFT_EXPORT meshift_code meshift_plan_json(const meshift_plan* plan, int32_t indent, char** json,
                                               char** error);
 // 32 hex digits, equal on every rank.
 MESHIFT_EXPORT meshift_code meshift_plan_fingerprint(const meshift_plan* plan, char** text,
                                                      char** error);
-// The promise about bits that the plan keeps, "replicas", and why. Either may be NULL.
+// The promise about bits that the plan keeps, "replicas", and the reason. Either may be NULL.
 MESHIFT_EXPORT meshift_code meshift_plan_promise(const meshift_plan* plan, char** kept, char** why,
                                                  char** error);
 MESHIFT_EXPORT meshift_code meshift_plan_from(const meshift_plan* plan, meshift_sharding** from,
                                               char** error);
 MESHIFT_EXPORT meshift_code meshift_plan_to(const meshift_plan* plan, meshift_sharding** to,
                                             char** error);
-// Proves the plan. FAILED_PRECONDITION: a rule of docs/errors.md is broken, whose name *rule gets;
-// *step gets the number of the step, or -1 where the rule is about the whole plan. Both may be
-// NULL, and get NULL and -1 where the plan is right. `max_work`: 0 for the default, which ends
-// within some seconds and about 1 GiB; a unit is about 10 ns.
+// Proves the plan. FAILED_PRECONDITION: a rule of docs/errors.md is broken. Then *rule gets its
+// name, and *step the number of the step, or -1 if the rule is about the whole plan. Both may be
+// NULL; they get NULL and -1 if the plan is right. `max_work`: the limit on work in units of about
+// 10 ns; 0: the default, a few seconds and about 1 GiB.
 MESHIFT_EXPORT meshift_code meshift_plan_verify(const meshift_plan* plan, int64_t max_work,
                                                 char** rule, int32_t* step, char** error);
 
-// Bytes are those of the rank with the most, times are estimates.
+// Bytes are those of the worst rank, times are estimates.
 typedef struct meshift_plan_info {
   size_t size;
   int32_t num_steps;
@@ -308,7 +308,7 @@ typedef struct meshift_plan_info {
   int64_t collectives;
   int64_t bytes_sent;
   int64_t est_ns;
-  int64_t setup_ns;  // of new groups
+  int64_t setup_ns;  // for new groups
   int64_t peak_bytes;
   int64_t workspace_bytes;
   int64_t lower_bound_bytes_sent;
@@ -335,12 +335,12 @@ enum {
 };
 MESHIFT_EXPORT const char* meshift_step_op_name(meshift_step_op op);  // "all_reduce"; NULL: unknown
 
-// The pointers are valid while the plan is.
+// The pointers are valid until the plan is destroyed.
 typedef struct meshift_step {
   size_t size;
   meshift_step_op op;
-  int32_t mesh;              // whose mesh_dims, and which `after` is on
-  const int32_t* mesh_dims;  // over which the groups are, or whose placement changes
+  int32_t mesh;              // index of the mesh of mesh_dims and of `after`
+  const int32_t* mesh_dims;  // dims that the groups span, or whose placement changes
   size_t num_mesh_dims;
   meshift_op reduce_op;      // NONE: nothing is reduced
   int32_t in_order;          // 1: in ascending order of coordinates; 0: in any
@@ -363,12 +363,12 @@ MESHIFT_EXPORT meshift_code meshift_plan_step_text(const meshift_plan* plan, int
 MESHIFT_EXPORT meshift_code meshift_plan_step_after(const meshift_plan* plan, int32_t step,
                                                     meshift_sharding** after, char** error);
 
-// --- Explanations: what else could be done than the best plan does, and why it is not ---
+// --- Explanations: alternatives to the best plan, and why each was not chosen ---
 
 typedef struct meshift_explanation meshift_explanation;
 
 // The best plan, then at most `most` others that keep the promise, the cheapest first, and some
-// that do not: ListAlternatives of meshift/explain.h. `options` may be NULL; `most`: 0 for 8.
+// that break it: ListAlternatives of meshift/explain.h. `options` may be NULL; `most`: 0 for 8.
 // Errors as those of meshift_plan_make.
 MESHIFT_EXPORT meshift_code meshift_explanation_create(const meshift_sharding* from,
                                                        const meshift_sharding* to,
@@ -383,7 +383,7 @@ MESHIFT_EXPORT size_t meshift_explanation_count(const meshift_explanation* expla
 typedef struct meshift_alternative {
   size_t size;
   const char* verdict;  // "best", "costs more", "breaks promise", ...
-  const char* reason;   // of the best ""
+  const char* reason;   // "" for the best
   int32_t num_steps;
 } meshift_alternative;
 // 0 <= index < count.
@@ -394,8 +394,8 @@ MESHIFT_EXPORT meshift_code meshift_explanation_plan(const meshift_explanation* 
                                                      size_t index, meshift_plan** plan,
                                                      char** error);
 
-// The parts of a step's time, by the terms of docs/cost_model.md. The pointers are valid while the
-// explanation is.
+// The terms of a step's time (docs/cost_model.md). The pointers are valid until the explanation is
+// destroyed.
 typedef struct meshift_step_time {
   size_t size;
   int64_t starts_ns;
@@ -406,8 +406,8 @@ typedef struct meshift_step_time {
   const char* algorithm;      // "ring"; NULL: the step makes no call
   const char* protocol;       // "LL128"; NULL: the topology has none, or nothing is sent
   const char* slowest_links;  // "nvlink"; NULL: nothing is sent
-  // Where those are between domains: the fewest members of a group that share a domain of the
-  // level below, each with a link of its own. Else 0.
+  // If those links are between domains: the fewest members of a group in one domain of the level
+  // below, each with its own link. Else 0.
   int64_t links_per_domain;
 } meshift_step_time;
 // 0 <= step < num_steps.
@@ -415,13 +415,13 @@ MESHIFT_EXPORT meshift_code meshift_explanation_step_time(const meshift_explanat
                                                           size_t index, int32_t step,
                                                           meshift_step_time* time, char** error);
 
-// --- Programs: what one rank does, for executors in other languages ---
+// --- Programs: the instructions of one rank, for executors in other languages ---
 //
-// A program works on three pieces of memory: the rank's source, its target, and a workspace of
-// workspace_bytes, aligned to 16 bytes. It is a list of instructions, done one after another. What
-// has a group is a collective call: all members of the group make it, each in its own program, and
-// all programs have the calls of one group in the same order. Calls that block do not deadlock.
-// An instruction without a group is local.
+// A program uses three pieces of memory: the rank's source, its target, and a workspace of
+// workspace_bytes, aligned to 16 bytes. It is a list of instructions, executed in order. An
+// instruction with a group is a collective call: every member of the group has it in its own
+// program, and all programs have the calls of one group in the same order, so blocking calls do not
+// deadlock. An instruction without a group is local.
 
 typedef struct meshift_program meshift_program;
 
@@ -430,16 +430,16 @@ typedef struct meshift_program_options {
   // In elements, one per dim of the local tensor; NULL: row-major.
   const int64_t* source_strides;
   const int64_t* target_strides;
-  int32_t one_buffer;      // 1: source and target begin at one address
-  int32_t consume_source;  // 1: the source may be written, once it was read
+  int32_t one_buffer;      // 1: source and target begin at the same address
+  int32_t consume_source;  // 1: the source may be overwritten once it is read
 } meshift_program_options;
-// The program of `rank`; `options` may be NULL. A rank of neither mesh has one without
-// instructions. INVALID_ARGUMENT: a negative rank, a wrong plan, or strides that cannot be.
+// The program of `rank`; `options` may be NULL. A rank outside both meshes has a program without
+// instructions. INVALID_ARGUMENT: a negative rank, a wrong plan, or invalid strides.
 MESHIFT_EXPORT meshift_code meshift_plan_lower(const meshift_plan* plan, int64_t rank,
                                                const meshift_program_options* options,
                                                meshift_program** program, char** error);
 MESHIFT_EXPORT void meshift_program_destroy(meshift_program* program);
-// A line per group and per instruction.
+// One line per group and per instruction.
 MESHIFT_EXPORT meshift_code meshift_program_text(const meshift_program* program, char** text,
                                                  char** error);
 
@@ -451,28 +451,29 @@ typedef struct meshift_program_info {
   size_t num_instructions;
   size_t num_copies;
   size_t num_messages;
-  // The local tensors. f4e2m1 is seen as its bytes: u8, the last dim halved.
+  // The local tensors. f4e2m1 is given as bytes: u8, with half the last dim.
   meshift_dtype source_dtype;
   meshift_dtype target_dtype;
-  int64_t source_bytes;  // of the elements, without what lies between them
+  int64_t source_bytes;  // of the elements, without gaps between them
   int64_t target_bytes;
 } meshift_program_info;
 MESHIFT_EXPORT meshift_code meshift_program_get_info(const meshift_program* program,
                                                      meshift_program_info* info, char** error);
 
-// A set of ranks that make collective calls together. All programs of a plan have the same groups
-// by number, each with the ranks of its own: together these are the groups of a mesh over some of
-// its dims. They are there also where this rank calls nothing, since on some engines all ranks make
-// groups together. The pointers are valid while the program is.
+// A set of ranks that make collective calls together. All programs of a plan have the same list of
+// groups; entry i has the ranks of this rank's own group. Over all ranks, entry i gives the groups
+// of a mesh over some of its dims. Groups are listed even if this rank makes no call, because on
+// some engines all ranks create groups together. The pointers are valid until the program is
+// destroyed.
 typedef struct meshift_program_group {
   size_t size;
-  int32_t mesh;  // of the plan; 2: a mesh of all ranks of both
+  int32_t mesh;  // index of a mesh of the plan; 2: a mesh of all ranks of both
   const int32_t* mesh_dims;
   size_t num_mesh_dims;
-  const int64_t* ranks;  // ascending: member i is ranks[i]; none where this rank is in no group
+  const int64_t* ranks;  // ascending: member i is ranks[i]; empty if this rank is in no group
   size_t num_ranks;
-  int32_t member;       // this rank's place in `ranks`; -1: it is in none
-  int64_t number;       // which of the groups over these dims it is
+  int32_t member;       // this rank's index in `ranks`; -1: in no group
+  int64_t number;       // the group's number among those over these dims
   int32_t one_channel;  // 1: NCCL must give the communicator one channel (docs/nccl.md)
 } meshift_program_group;
 // 0 <= index < num_groups.
@@ -481,35 +482,36 @@ MESHIFT_EXPORT meshift_code meshift_program_get_group(const meshift_program* pro
 
 typedef int32_t meshift_instruction_kind;
 enum {
-  // Local. All copies of the instruction, in any order.
+  // Local. Executes all copies of the instruction, in any order.
   MESHIFT_INSTRUCTION_COPY = 1,
-  // Local. `count` elements at dst become the identity of `op` (docs/dtypes.md): of a sum -0.0, of
-  // integers 0.
+  // Local. Sets `count` elements at dst to the identity of `op` (docs/dtypes.md): -0.0 for a sum of
+  // floats, 0 for one of integers.
   MESHIFT_INSTRUCTION_FILL_IDENTITY = 2,
-  // Local. `count` bytes at dst become 0.
+  // Local. Sets `count` bytes at dst to 0.
   MESHIFT_INSTRUCTION_FILL_ZERO = 3,
-  // `count` elements at dst become the op over those at all members' src. src may be dst.
+  // Sets `count` elements at dst to the op over those at all members' src. src may be dst.
   MESHIFT_INSTRUCTION_ALL_REDUCE = 4,
-  // src has a block for each member, one after another; dst gets the op over all members' blocks
-  // with this member's number. Blocks have `count` elements, or counts[i] where num_counts > 0.
+  // src has one block per member, contiguous; dst gets the op over all members' blocks with this
+  // member's number. Blocks have `count` elements, or counts[i] if num_counts > 0.
   MESHIFT_INSTRUCTION_REDUCE_SCATTER = 5,
-  // dst gets the blocks at all members' src, one after another. Blocks as above.
+  // dst gets the blocks at all members' src, contiguous. Blocks as above.
   MESHIFT_INSTRUCTION_ALL_GATHER = 6,
-  // The sends and receives of the instruction, as one operation. A member without any still calls.
+  // All sends and receives of the instruction, as one operation. A member without messages makes
+  // the call too.
   MESHIFT_INSTRUCTION_SEND_RECV = 7,
-  // Local. `count` elements at src become such of `to_dtype` at dst, rounded once (docs/c.md).
+  // Local. Casts `count` elements at src to `to_dtype` at dst, rounded once (docs/c.md).
   MESHIFT_INSTRUCTION_CAST = 8,
-  // Local. `count` elements at dst become the op over those of `blocks` blocks, the first at src,
-  // each `block_bytes` after the one before. They are combined in this order and rounded once;
-  // where op_block > 0, op_block consecutive blocks are combined first, then the results in their
-  // order. dst may be one of the blocks.
+  // Local. Sets `count` elements at dst to the op over `blocks` blocks, the first at src, each
+  // `block_bytes` after the one before. They are combined in this order and rounded once. If
+  // op_block > 0, op_block consecutive blocks are combined first, then the results in order. dst
+  // may be one of the blocks.
   MESHIFT_INSTRUCTION_REDUCE_IN_ORDER = 9
 };
 // "copy"; NULL: unknown.
 MESHIFT_EXPORT const char* meshift_instruction_kind_name(meshift_instruction_kind kind);
 
 enum {
-  MESHIFT_SPACE_NONE = 0,  // the instruction has no such place
+  MESHIFT_SPACE_NONE = 0,  // the instruction does not use it
   MESHIFT_SPACE_SOURCE = 1,
   MESHIFT_SPACE_TARGET = 2,
   MESHIFT_SPACE_WORKSPACE = 3
@@ -525,11 +527,11 @@ typedef struct meshift_location {
 typedef struct meshift_instruction {
   size_t size;
   meshift_instruction_kind kind;
-  int32_t step;   // of the plan
-  int32_t group;  // of the program; -1: local
+  int32_t step;   // index of the step in the plan
+  int32_t group;  // index of the group in the program; -1: local
   meshift_location src;
   meshift_location dst;
-  int64_t count;  // elements; of FILL_ZERO bytes
+  int64_t count;  // elements; bytes for FILL_ZERO
   meshift_dtype dtype;
   meshift_dtype to_dtype;  // after a CAST; else as dtype
   meshift_op op;           // NONE: nothing is reduced
@@ -537,11 +539,12 @@ typedef struct meshift_instruction {
   int64_t op_block;        // of REDUCE_IN_ORDER, else 0
   int64_t blocks;          // of REDUCE_IN_ORDER, else 0
   int64_t block_bytes;     // of REDUCE_IN_ORDER, else 0
-  const int64_t* counts;   // one per member, where blocks differ
+  const int64_t* counts;   // one per member, if blocks differ in size
   size_t num_counts;
-  size_t first_copy;  // of the program's copies: those of a COPY
+  size_t first_copy;  // the copies of a COPY, as indices of the program's copies
   size_t num_copies;
-  size_t first_send;  // of the program's messages: those of a SEND_RECV, ascending peers
+  size_t first_send;  // the messages of a SEND_RECV, as indices of the program's messages;
+                      // ascending peers
   size_t num_sends;
   size_t first_recv;
   size_t num_recvs;
@@ -552,8 +555,8 @@ MESHIFT_EXPORT meshift_code meshift_program_get_instruction(const meshift_progra
                                                             meshift_instruction* instruction,
                                                             char** error);
 
-// A copy of a box of elements of the instruction's dtype. Strides are in elements. Without dims it
-// is of one element. The pointers are valid while the program is.
+// A copy of a box of elements of the instruction's dtype. Strides are in elements. With num_dims 0
+// it has one element. The pointers are valid until the program is destroyed.
 typedef struct meshift_copy {
   size_t size;
   meshift_location src;
@@ -581,37 +584,37 @@ MESHIFT_EXPORT meshift_code meshift_program_get_message(const meshift_program* p
 
 // --- Engines: where redistributions run ---
 
-// One rank's. Its engine ends when this handle and all streams, redistributors and runs on it are
-// destroyed. The local engine's rank may be used by any thread; one thread may drive all ranks,
-// unless the world has a control channel.
+// The engine of one rank. It ends when this handle and all streams, redistributors and runs on it
+// are destroyed. A local engine may be used by any thread; one thread may drive all ranks, unless
+// the world has a control channel.
 typedef struct meshift_engine meshift_engine;
 
-// All ranks in this process, each with buffers of its own.
+// All ranks in this process, each with its own buffers.
 typedef struct meshift_local_world meshift_local_world;
 typedef struct meshift_local_options {
   size_t size;
   int64_t num_ranks;    // 1 or more
-  int32_t num_workers;  // threads that do the work; 0: two; -1: none, the work is done by waiting
-  // 1: ranks have a control channel, by which calls wait for each other: each rank must be a
+  int32_t num_workers;  // worker threads; 0: two; -1: none, work runs inside waits
+  // 1: ranks have a control channel, through which calls wait for peers: each rank must be a
   // thread.
   int32_t control;
-  int64_t timeout_ns;  // of a collective whose members do not come; 0: ten minutes
+  int64_t timeout_ns;  // time-out of a collective with missing members; 0: ten minutes
 } meshift_local_options;
 MESHIFT_EXPORT meshift_code meshift_local_world_create(const meshift_local_options* options,
                                                        meshift_local_world** world, char** error);
 MESHIFT_EXPORT void meshift_local_world_destroy(meshift_local_world* world);
-// In which order collectives combine the contributions to sums, averages and products of floats.
+// The order in which collectives combine the contributions to sums, averages and products of
+// floats.
 typedef int32_t meshift_reduction_order;
 enum {
   MESHIFT_REDUCTION_ORDER_RANKS = 0,  // ascending ranks
-  // In each domain first, whose result is rounded, then across domains. Ranks r with equal
-  // r / domain_size share a domain.
+  // First in each domain, rounded, then across domains. Ranks r with equal r / domain_size share a
+  // domain.
   MESHIFT_REDUCTION_ORDER_TOPOLOGY = 1,
-  // As if each group had an order of its own: values from different groups differ in their last
-  // bits.
+  // As if each group had a different order: values from different groups differ in their last bits.
   MESHIFT_REDUCTION_ORDER_ADVERSARIAL = 2
 };
-// For collectives that are put on streams afterwards. `domain_size`, 1 or more, is read of
+// Takes effect for collectives that are enqueued later. `domain_size`, 1 or more, is used by
 // MESHIFT_REDUCTION_ORDER_TOPOLOGY only.
 MESHIFT_EXPORT meshift_code meshift_local_world_set_reduction_order(meshift_local_world* world,
                                                                     meshift_reduction_order order,
@@ -627,16 +630,16 @@ typedef struct meshift_engine_info {
   size_t size;
   int64_t rank;
   int64_t world_size;
-  const char* name;  // "local"; valid while the engine is
+  const char* name;  // "local"; valid until the engine is destroyed
 } meshift_engine_info;
 MESHIFT_EXPORT meshift_code meshift_engine_get_info(const meshift_engine* engine,
                                                     meshift_engine_info* info, char** error);
-// How long calls may take before they count as hung: the first of a group, and all others. Those of
-// a local engine are those of all ranks of its world. INVALID_ARGUMENT: not positive.
+// How long calls may take before they count as hung: the first of a group, and all others. A local
+// engine's time-outs apply to all ranks of its world. INVALID_ARGUMENT: not positive.
 MESHIFT_EXPORT meshift_code meshift_engine_set_timeouts(meshift_engine* engine, int64_t setup_ns,
                                                         int64_t running_ns, char** error);
-// Writes the record of the last calls to a file in `folder`, whose path *path gets
-// (docs/when_it_hangs.md). *path may not be NULL.
+// Writes the record of the last calls to a file in `folder`; *path gets its path
+// (docs/when_it_hangs.md). `path` must not be NULL.
 MESHIFT_EXPORT meshift_code meshift_engine_dump(const meshift_engine* engine, const char* folder,
                                                 char** path, char** error);
 
@@ -644,58 +647,59 @@ MESHIFT_EXPORT meshift_code meshift_engine_dump(const meshift_engine* engine, co
 typedef struct meshift_stream meshift_stream;
 MESHIFT_EXPORT meshift_code meshift_stream_create(meshift_engine* engine, meshift_stream** stream,
                                                   char** error);
-// Waits until all its work is done, and returns the first error of that.
+// Waits until all its work is done, and returns the first error.
 MESHIFT_EXPORT meshift_code meshift_stream_synchronize(meshift_stream* stream, char** error);
 // Waits for its work.
 MESHIFT_EXPORT void meshift_stream_destroy(meshift_stream* stream);
 
-// Memory of an engine, aligned to 64 bytes or more, for programs that have none of the device. The
-// host cannot read that of a GPU. meshift_buffer_data: NULL for NULL.
+// Memory of an engine, aligned to 64 bytes or more, for programs without their own device
+// allocator. The host cannot read the memory of a GPU. meshift_buffer_data returns NULL for NULL.
 typedef struct meshift_buffer meshift_buffer;
 MESHIFT_EXPORT meshift_code meshift_buffer_create(meshift_engine* engine, int64_t num_bytes,
                                                   meshift_buffer** buffer, char** error);
 MESHIFT_EXPORT void* meshift_buffer_data(const meshift_buffer* buffer);
 MESHIFT_EXPORT void meshift_buffer_destroy(meshift_buffer* buffer);
-// Copies between memory of the host and of the engine, as work of the stream: both stay until
+// Copies between host memory and engine memory, as work of the stream: both must stay valid until
 // meshift_stream_synchronize. For set-up and tests.
 MESHIFT_EXPORT meshift_code meshift_stream_copy_in(meshift_stream* stream, const void* host,
                                                    void* data, int64_t num_bytes, char** error);
 MESHIFT_EXPORT meshift_code meshift_stream_copy_out(meshift_stream* stream, const void* data,
                                                     void* host, int64_t num_bytes, char** error);
 
-// The functions of MPI and of NCCL are in libraries of their own: //:meshift_c_mpi and
+// The functions of MPI and of NCCL are in separate libraries: //:meshift_c_mpi and
 // //:meshift_c_nccl.
 
 typedef struct meshift_mpi_options {
   size_t size;
-  // Whose ranks are the world, as MPI_Comm_c2f gives it; NULL: MPI_COMM_WORLD. The communicator
-  // outlives the engine.
+  // The communicator whose ranks are the world, from MPI_Comm_c2f; NULL: MPI_COMM_WORLD. It must
+  // outlive the engine.
   const int32_t* communicator;
   int64_t timeout_ns;  // 0: ten minutes
-  // 1: every call returns, also where MPI does not (docs/engines.md). Needs MPI_THREAD_MULTIPLE.
+  // 1: every call returns, even if MPI does not (docs/engines.md). Needs MPI_THREAD_MULTIPLE.
   int32_t bounded_waits;
 } meshift_mpi_options;
 // A rank of a job over MPI, with its control channel. `options` may be NULL. Collective, as is the
-// engine's end, which waits for all ranks. Initialises MPI where the program has not, and then
-// finalises it at the end of the engine. Where the program has, below MPI_THREAD_MULTIPLE:
-// meshift/mpi_engine.h says which threads may call, and when work goes on. UNIMPLEMENTED: this
+// engine's end, which waits for all ranks. If the program has not initialised MPI, this does, and
+// finalises it at the end of the engine. If the program has, with less than MPI_THREAD_MULTIPLE,
+// meshift/mpi_engine.h says which threads may call, and when work advances. UNIMPLEMENTED: this
 // build has no MPI.
 MESHIFT_EXPORT meshift_code meshift_mpi_engine_create(const meshift_mpi_options* options,
                                                       meshift_engine** engine, char** error);
-// Ends the process at once, without MPI_Finalize: for a rank that has seen an error of an engine,
-// since MPI_Finalize would wait for the others. Flush your output before.
+// Ends the process at once, without MPI_Finalize, which would wait for the other ranks: for a rank
+// that has seen an error of an engine. Flush output before the call.
 MESHIFT_EXPORT void meshift_mpi_leave(int32_t exit_code);
 
-// Things that a framework lends. They stay the framework's, and outlive the engine.
+// A communicator and other objects that a framework lends. They belong to the framework and must
+// outlive the engine.
 typedef struct meshift_nccl_lent {
   size_t size;
   void* communicator;  // ncclComm_t
-  void* stream;        // CUstream on which all work is put; NULL: streams of the engine's own
+  void* stream;        // CUstream for all work; NULL: the engine's own streams
   int32_t may_split;   // 1: groups may be split from the communicator, collectively
   // Any function of the NCCL that made the communicator, such as &ncclAllReduce; may be NULL.
   const void* function;
-  // Where the engine gets its memory of the device: both, or NULL both. `allocate` returns NULL
-  // where there is no more. Called from any thread with `context`, until the engine has ended.
+  // Allocator of device memory; set both or neither. `allocate` returns NULL if out of memory.
+  // Called from any thread with `context`, until the engine has ended.
   void* (*allocate)(void* context, int64_t bytes);
   void (*deallocate)(void* context, void* memory);
   void* context;
@@ -703,13 +707,13 @@ typedef struct meshift_nccl_lent {
 // UNIMPLEMENTED: this build has no NCCL engine. docs/nccl.md has the rules of lent communicators.
 MESHIFT_EXPORT meshift_code meshift_nccl_engine_from_lent(const meshift_nccl_lent* lent,
                                                           meshift_engine** engine, char** error);
-// A rank of a job that torchrun has started (RANK, WORLD_SIZE, MASTER_ADDR, ...), with a
-// communicator of its own. `timeout_ns`: 0 for ten minutes. Collective, as is the engine's end.
+// A rank of a job started by torchrun (RANK, WORLD_SIZE, MASTER_ADDR, ...), with its own
+// communicator. `timeout_ns`: 0 for ten minutes. Collective, as is the engine's end.
 MESHIFT_EXPORT meshift_code meshift_nccl_engine_from_torchrun(int64_t timeout_ns,
                                                               meshift_engine** engine,
                                                               char** error);
-// A CUstream of the caller's as a stream of an NCCL engine, to come after or to make wait. It
-// outlives the handle, which neither waits for it nor destroys it.
+// Wraps a CUstream of the caller as a stream of an NCCL engine. It must outlive the handle, which
+// neither waits for it nor destroys it.
 MESHIFT_EXPORT meshift_code meshift_nccl_stream_wrap(meshift_engine* engine, void* cuda_stream,
                                                      meshift_stream** stream, char** error);
 
@@ -727,50 +731,51 @@ enum {
 typedef struct meshift_redistributor_options {
   size_t size;
   const meshift_options* planning;  // copied; NULL: defaults. "engine" is not read.
-  meshift_agreement agreement;      // which calls wait until all peers have told their plan
+  meshift_agreement agreement;      // which calls wait until all peers have announced their plan
   int32_t single_stream;            // 1: all groups share one stream
-  int64_t timeout_ns;               // of agreement and tickets; 0: the engine's
-  int64_t max_cached_bytes;         // of plans and programs; 0: 64 MiB
+  int64_t timeout_ns;               // for agreement and tickets; 0: the engine's
+  int64_t max_cached_bytes;         // for plans and programs; 0: 64 MiB
 } meshift_redistributor_options;
 // For all redistributions among the mesh's ranks. Collective over them: all make their
-// redistributors in one order, with equal options. `options` may be NULL.
+// redistributors in the same order, with equal options. `options` may be NULL.
 MESHIFT_EXPORT meshift_code
 meshift_redistributor_create(const meshift_mesh* mesh, const meshift_engine* engine,
                              const meshift_redistributor_options* options,
                              meshift_redistributor** redistributor, char** error);
-// Waits for its work, unless there are runs left, which keep it.
+// Waits for its work, unless runs still refer to it.
 MESHIFT_EXPORT void meshift_redistributor_destroy(meshift_redistributor* redistributor);
 
 typedef struct meshift_redistribution {
   size_t size;
   const meshift_sharding* from;
   const meshift_sharding* to;
-  // This rank's local tensors. NULL where it has no elements of one. The source is only read,
-  // unless it is consumed, or is one buffer with the target: begins at the same address.
+  // This rank's local tensors; NULL for one without elements. The source is only read, unless it is
+  // consumed, or shares a buffer with the target (begins at the same address).
   const void* source;
   void* target;
   // In elements, one per dim of the local tensor; NULL: row-major.
   const int64_t* source_strides;
   const int64_t* target_strides;
-  // Scratch memory, aligned to 16 bytes; NULL: the redistributor's own. In a list, all have NULL.
+  // Scratch memory, aligned to 16 bytes; NULL: the redistributor's own. Must be NULL in a list.
   void* workspace;
   int64_t workspace_bytes;
-  int32_t consume_source;      // 1: the source is given up, and its memory used
-  meshift_dtype reduce_dtype;  // in which partial values are reduced; NONE: the planner's choice
-  // Work that must be done before the tensors are used: all work that is on this stream now, and
-  // that earlier run. Both of the redistributor's engine, or NULL.
+  int32_t consume_source;  // 1: the source is donated: its memory may be overwritten
+  meshift_dtype
+      reduce_dtype;  // dtype in which partial values are reduced; NONE: the planner's choice
+  // Dependencies: all work that is now on this stream, and this earlier run, are done before the
+  // tensors are used. Both belong to the redistributor's engine, or are NULL.
   meshift_stream* after;
   const meshift_run* after_run;
-  // Where several threads make calls: the place of this one in the order of all, from 0 on. All
-  // calls have one, or none has. In a list, that of the first counts.
+  // The position of this call in the order of all calls, from 0, if several threads make them.
+  // Either all calls have a ticket or none. In a list, the ticket of the first element counts.
   int32_t has_ticket;
   int64_t ticket;
 } meshift_redistribution;
 
-// Puts the redistribution on streams, and returns. All ranks of the redistributor's mesh make the
-// same calls in the same order. Tensors and workspace stay as they are until the run is done.
+// Enqueues the redistribution on streams, and returns. All ranks of the redistributor's mesh make
+// the same calls in the same order. Tensors and workspace must not be used until the run is done.
 // Several threads may call at once only with tickets. INVALID_ARGUMENT, UNIMPLEMENTED,
-// RESOURCE_EXHAUSTED: the arguments, and nothing has changed. Other errors are for good.
+// RESOURCE_EXHAUSTED: refused arguments, without effect. Other errors are permanent.
 MESHIFT_EXPORT meshift_code meshift_redistribute(meshift_redistributor* redistributor,
                                                  const meshift_redistribution* what,
                                                  meshift_run** run, char** error);
@@ -780,24 +785,24 @@ MESHIFT_EXPORT meshift_code meshift_redistribute_list(meshift_redistributor* red
                                                       size_t count, void* workspace,
                                                       int64_t workspace_bytes, meshift_run** run,
                                                       char** error);
-// Runs a plan that was made elsewhere, once it is proven. `what` has no from, to and reduce_dtype:
-// they are the plan's.
+// Verifies and runs a given plan. from, to and reduce_dtype of `what` must not be set: the plan has
+// them.
 MESHIFT_EXPORT meshift_code meshift_redistribute_plan(meshift_redistributor* redistributor,
                                                       const meshift_plan* plan,
                                                       const meshift_redistribution* what,
                                                       meshift_run** run, char** error);
-// Does all that a first call does, without running. Collective. `reduce_dtype`: as above. *plan
+// Does the work of a first call without running it. Collective. `reduce_dtype`: as above. *plan
 // gets the plan; `plan` may be NULL.
 MESHIFT_EXPORT meshift_code meshift_redistributor_prepare(meshift_redistributor* redistributor,
                                                           const meshift_sharding* from,
                                                           const meshift_sharding* to,
                                                           meshift_dtype reduce_dtype,
                                                           meshift_plan** plan, char** error);
-// How much workspace a call with this list needs on this rank. Not collective.
+// The workspace in bytes that a call with this list needs on this rank. Not collective.
 MESHIFT_EXPORT meshift_code meshift_redistributor_workspace_bytes(
     const meshift_redistributor* redistributor, const meshift_redistribution* const* list,
     size_t count, int64_t* bytes, char** error);
-// Ends all work, also that of other ranks, with ABORTED, as are all later calls. Any thread.
+// Ends all work, on all ranks, with ABORTED; later calls return ABORTED too. Any thread.
 MESHIFT_EXPORT meshift_code meshift_redistributor_abort(meshift_redistributor* redistributor,
                                                         char** error);
 
@@ -807,22 +812,22 @@ typedef struct meshift_stats {
   int64_t plans_made;
   int64_t plans_reused;
   int64_t plans_cached;
-  int64_t programs_made;   // for other layouts than row-major
-  int64_t groups_created;  // communicators, without the one of all ranks
+  int64_t programs_made;   // for layouts that are not row-major
+  int64_t groups_created;  // communicators created, without the one of all ranks
   int64_t groups_reused;
   int64_t groups;  // now
 } meshift_stats;
 MESHIFT_EXPORT meshift_code meshift_redistributor_get_stats(
     const meshift_redistributor* redistributor, meshift_stats* stats, char** error);
 
-// A run is work that was put on streams. Destroying it neither waits nor cancels.
+// A run is a handle to enqueued work. Destroying it neither waits nor cancels.
 MESHIFT_EXPORT void meshift_run_destroy(meshift_run* run);
 // Waits until the work is done, and returns its error. May be called again.
 MESHIFT_EXPORT meshift_code meshift_run_wait(const meshift_run* run, char** error);
-// *done gets 1 where meshift_run_wait would not wait, else 0. Never waits.
+// *done gets 1 if meshift_run_wait would not wait, else 0. Does not wait.
 MESHIFT_EXPORT meshift_code meshift_run_is_done(const meshift_run* run, int32_t* done,
                                                 char** error);
-// Makes later work on `stream`, which is of the same engine, come after this work.
+// Makes later work on `stream`, of the same engine, wait for this work.
 MESHIFT_EXPORT meshift_code meshift_run_wait_on(const meshift_run* run, meshift_stream* stream,
                                                 char** error);
 

@@ -1,12 +1,12 @@
-// Collectives over one group of ranks. Small and abstract; an Engine makes the instances.
+// Abstract interface of collectives over one group of ranks. An Engine makes the instances.
 //
 //   communicator->AllReduce(in, out, count, DType::kBF16, {.op = ReduceOp::kSum}, *stream);
 //   engine->Synchronize(*stream);
 //
-// Every call only puts work on `stream` and returns; it never waits for other ranks. All members of
-// the group make the same calls in the same order. Buffers must stay untouched until the work is
-// done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks.
-// A communicator is used by one thread at a time; different communicators may be used concurrently.
+// Every call enqueues work on `stream` and returns without waiting for other ranks. All members of
+// the group make the same calls in the same order. Buffers must not be changed until the work is
+// done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks. A
+// communicator is used by one thread at a time; different communicators may be used concurrently.
 // After Abort() every call fails with ABORTED.
 #ifndef MESHIFT_COMMUNICATOR_H_
 #define MESHIFT_COMMUNICATOR_H_
@@ -25,9 +25,10 @@ namespace MESHIFT_API meshift {
 class Stream;          // meshift/engine.h
 struct SymmetricCall;  // meshift/engine.h
 
-// How values are combined. avg: the sum, divided once by `divisor`, before rounding. Only
-// reductions in order (Engine::ReduceInOrder) heed `block`: where it is k > 0, inputs b*k ..
-// b*k+k-1 are combined first, then these results in ascending order of b; rounded once, at the end.
+// How values are combined. avg: the sum is divided once by `divisor`, before rounding. `block`
+// applies only to reductions in order (Engine::ReduceInOrder): if it is k > 0, inputs b*k ..
+// b*k+k-1 are combined first, then these results in ascending order of b; the result is rounded
+// once, at the end.
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   int64_t divisor = 1;
@@ -35,7 +36,7 @@ struct Reduction {
   friend bool operator==(const Reduction&, const Reduction&) = default;
 };
 
-// One message of a grouped send/recv; `peer` is a member's number.
+// One message of a grouped send/recv; `peer` is a member number.
 struct PeerMessage {
   int peer = 0;
   void* data = nullptr;
@@ -48,7 +49,7 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  virtual int rank() const = 0;  // this member's number
+  virtual int rank() const = 0;  // this rank's member number
   virtual int size() const = 0;
 
   // recv[i] = the reduction of all members' send[i]; equal bits on all members. In place if
@@ -63,8 +64,8 @@ class Communicator {
   // send is its own block of recv.
   virtual absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
                                  Stream& stream) = 0;
-  // Both with blocks of any sizes, one behind the other: `counts` has size() numbers of elements,
-  // 0 or more, equal on all members.
+  // The same with contiguous blocks of any sizes. Block i has counts[i] >= 0 elements; `counts` has
+  // size() entries and is equal on all members.
   virtual absl::Status ReduceScatterV(const void* send, void* recv,
                                       absl::Span<const int64_t> counts, DType dtype,
                                       const Reduction& reduction, Stream& stream) = 0;
@@ -74,20 +75,20 @@ class Communicator {
   virtual absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
                                 Stream& stream) = 0;
   // All sends and receives as one operation, free of deadlock. At most one message per pair and
-  // direction; what a member sends, the peer receives with the same count. Not to itself. A member
-  // without messages still calls.
+  // direction, none to itself; the peer's receive has the same count. A member without messages
+  // makes the call too.
   virtual absl::Status SendRecv(absl::Span<const PeerMessage> sends,
                                 absl::Span<const PeerMessage> recvs, DType dtype,
                                 Stream& stream) = 0;
-  // `data` of member `root` is copied to all.
+  // Copies `data` of member `root` to all members.
   virtual absl::Status Broadcast(void* data, int64_t count, DType dtype, int root,
                                  Stream& stream) = 0;
-  // Done when all members have reached it.
+  // The work is done when all members have reached it.
   virtual absl::Status Barrier(Stream& stream) = 0;
 
   enum class ReduceCall : uint8_t { kAllReduce, kReduceScatter };
-  // Gets what a call with these arguments needs, so that the call itself allocates nothing; of a
-  // ReduceScatterV `count` is this member's. A call without it is right too. Waits for nobody.
+  // Allocates the scratch memory of a call with these arguments, so that the call itself allocates
+  // nothing. Optional. For ReduceScatterV, `count` is this member's. Does not wait.
   virtual absl::Status Reserve(ReduceCall call, int64_t count, DType dtype,
                                const Reduction& reduction) {
     static_cast<void>(call), static_cast<void>(count), static_cast<void>(dtype);
@@ -95,23 +96,24 @@ class Communicator {
     return absl::OkStatus();
   }
 
-  // What this engine does of a call on symmetric memory (meshift/engine.h), by what
-  // is equal on all members: nothing; or what AllGather and ReduceScatter do, where order-dependent
-  // reductions may have other bits, or have their bits.
+  // Whether the engine has this call on symmetric memory (meshift/engine.h), and whether it gives
+  // the bits of AllGather and ReduceScatter: order-dependent reductions may differ under
+  // kOtherBits. The answer depends only on values that are equal on all members.
   enum class SymmetricSupport : uint8_t { kNone, kOtherBits, kSameBits };
   virtual SymmetricSupport SupportOf(const SymmetricCall& call) const {
     static_cast<void>(call);
     return SymmetricSupport::kNone;
   }
-  // Puts it on `stream`. Done when no member reads this one's memory any more. UNIMPLEMENTED where
-  // SupportOf is kNone; FAILED_PRECONDITION, where the engine can tell, if members differ in it.
+  // Enqueues the call on `stream`. The work is done when no member reads this rank's memory any
+  // more. UNIMPLEMENTED: SupportOf is kNone. FAILED_PRECONDITION: members differ in the call, if
+  // the engine can detect that.
   virtual absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) {
     static_cast<void>(call), static_cast<void>(stream);
     return absl::UnimplementedError("this engine has no calls on symmetric memory");
   }
 
-  // Ends all work of the group, also that of other members, with ABORTED. May be called twice, and
-  // from any thread.
+  // Ends all work of the group, on all members, with ABORTED. May be called repeatedly and from any
+  // thread.
   virtual void Abort() = 0;
   // OK, or the first error of this group. Any thread.
   virtual absl::Status Health() const = 0;
@@ -121,11 +123,11 @@ class Communicator {
   Communicator() = default;
 };
 
-// Of the communicators of a mesh: of a redistributor.
+// Counters of a redistributor's communicators.
 struct GroupCacheStats {
-  int64_t created = 0;  // communicators that were made and kept, without the root
-  int64_t reused = 0;   // calls of Get that made none, on members of the group
-  int64_t size = 0;     // communicators that the cache holds, without the root
+  int64_t created = 0;  // communicators created, without the root
+  int64_t reused = 0;   // lookups that found one, on members of the group
+  int64_t size = 0;     // communicators in the cache, without the root
 };
 
 }  // namespace meshift

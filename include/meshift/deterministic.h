@@ -1,5 +1,4 @@
-// One all-reduce whose bits are a matter of contract: sums or means of all members' tensors, on any
-// engine.
+// An all-reduce (sum or mean) with guaranteed bits, on any engine.
 //
 //   const DeterministicOptions options{.mode = DeterministicMode::kOrdered};
 //   MESHIFT_ASSIGN_OR_RETURN(int64_t bytes, DeterministicWorkspace(*group, in, out, options));
@@ -10,25 +9,25 @@
 //
 // Modes:
 //
-//   kNative         the engine's own all-reduce: replicas are equal, the rest is its affair
-//   kOrdered        slices go to their owners, which add in ascending order of members; then they
-//                   are gathered: about the bytes of a ring
+//   kNative         the engine's own all-reduce: replicas are equal, nothing else is guaranteed
+//   kOrdered        each member reduces one slice in ascending order of members; then the slices
+//                   are gathered. Sends about as many bytes as a ring
 //   kRankReference  one member gathers everything, adds in ascending order of members, and
-//                   broadcasts: slow and simple, with the bits of kOrdered
+//                   broadcasts: slow and simple; the bits of kOrdered
 //
 // Arithmetic is that of comm/kernels/reduce.h. With `accumulate_in_f32`, f16, bf16 and 8-bit floats
-// are added, and a mean divided, in f32 and rounded once, in every mode: under kNative they travel
-// as f32. Without it, kNative adds as the engine does, the others round to the dtype after every
-// addition. f32 and wider floats are always added in their own precision, integers wrap, and their
-// mean truncates.
+// are added, and a mean is divided, in f32 and rounded once, in every mode; kNative sends them as
+// f32. Without it, kNative adds as the engine does, and the other modes round to the dtype after
+// every addition. f32 and wider floats are always added in their own precision. Integers wrap, and
+// their mean truncates.
 //
 // Tensors may have any strides, which may differ between members; `out` may be `in` (same address
-// and strides). Refused, and never misread: a dtype without sums, another shape or dtype of `out`,
-// other overlaps of the two, elements of `out` that overlap each other, addresses that are no
-// multiple of an element's size, a workspace that is too small, misaligned or overlaps a tensor.
+// and strides). Refused: a dtype without sums; another shape or dtype of `out`; any other overlap
+// of the two; elements of `out` that overlap each other; addresses that are not a multiple of the
+// element size; a workspace that is too small, misaligned or overlaps a tensor.
 //
-// Not promised: equal bits for another number or order of members; of kNative, more than the result
-// says; anything where members give other shapes, dtypes or options.
+// Not guaranteed: equal bits for another number or order of members; more than the result says
+// under kNative; anything if members pass different shapes, dtypes or options.
 #ifndef MESHIFT_DETERMINISTIC_H_
 #define MESHIFT_DETERMINISTIC_H_
 
@@ -57,25 +56,25 @@ struct DeterministicOptions {
   bool accumulate_in_f32 = true;
 };
 
-// What a call has guaranteed, once its work is done.
+// The guarantees of a call, once its work is done.
 struct DeterministicResult {
   bool replicas_equal = true;    // all members hold equal bits
   bool batch_invariant = false;  // an element's bits do not depend on its position or the size
-  bool ordered = false;          // nor on the engine and its topology: ascending order of members
+  bool ordered = false;          // nor on engine and topology: ascending order of members
   bool rounded_once = false;     // to the tensor's dtype
-  DType accumulate_dtype = DType::kF32;  // in which additions are made; kNative: at least
+  DType accumulate_dtype = DType::kF32;  // precision of additions; kNative: at least
   std::string why;
 };
 
-// The scratch memory that the call needs on this member, in bytes; 16-byte aligned. The views'
-// memory may be null. INVALID_ARGUMENT as the call.
+// The scratch memory that the call needs on this member, in bytes; must be 16-byte aligned. The
+// views' data may be null. INVALID_ARGUMENT: as for the call.
 absl::StatusOr<int64_t> DeterministicWorkspace(const Communicator& group, const TensorView& in,
                                                const TensorView& out,
                                                const DeterministicOptions& options);
 
-// Puts the all-reduce on `stream`. Collective; buffers stay untouched until the work is done. A
-// tensor without elements makes no call. INVALID_ARGUMENT names what is refused, before anything is
-// started.
+// Enqueues the all-reduce on `stream`. Collective; buffers must not be changed until the work is
+// done. A tensor without elements makes no call. INVALID_ARGUMENT: names the refused argument;
+// nothing has started.
 absl::StatusOr<DeterministicResult> DeterministicAllReduce(
     Engine& engine, Communicator& group, const TensorView& in, const TensorView& out,
     const DeterministicOptions& options, const Workspace& workspace, Stream& stream);

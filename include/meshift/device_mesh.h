@@ -10,8 +10,8 @@
 // A position is the row-major index of a coordinate: 0 .. NumRanks()-1. On a row-major mesh the
 // rank at position p is p.
 //
-// A mesh keeps its ranks as runs of consecutive ones, so a row-major mesh of a million ranks costs
-// what one of eight costs; listed ranks cost O(runs), and looking one up O(log runs).
+// Ranks are stored as runs of consecutive numbers: a row-major mesh of any size takes O(1) memory,
+// listed ranks O(runs), and a lookup O(log runs).
 //
 // A DeviceMesh is an immutable value; copies share their rank list. Safe for concurrent use.
 #ifndef MESHIFT_DEVICE_MESH_H_
@@ -35,13 +35,13 @@
 
 namespace MESHIFT_API meshift {
 
-// Ascending ranks that many own together: each of a group's members has the list of all.
+// An immutable, shared list of ascending ranks: all members of a group share the group's list.
 //
 //   const RankList ranks = mesh.GroupListOf({0}, 7);   // the same list for every member
 //   ranks.size();                                      // 8
 //   absl::Span<const int64_t> span = ranks;
 
-// Copies are cheap and share one list that never changes. Safe for concurrent use.
+// Copies are cheap. Safe for concurrent use.
 class RankList {
  public:
   RankList() = default;  // empty
@@ -54,10 +54,10 @@ class RankList {
   int64_t operator[](size_t i) const { return rep_->ranks[i]; }  // REQUIRES: i < size()
   const int64_t* begin() const { return rep_ == nullptr ? nullptr : rep_->ranks.data(); }
   const int64_t* end() const { return begin() + size(); }
-  // Valid while a copy of this list is.
+  // Valid while any copy of this list exists.
   operator absl::Span<const int64_t>() const { return {begin(), size()}; }  // NOLINT: a view
 
-  // Whether both are one list; O(1).
+  // Whether both share one list; O(1).
   bool IsSameAs(const RankList& other) const { return rep_ == other.rep_; }
   friend bool operator==(const RankList& a, const RankList& b) {
     if (a.rep_ == b.rep_) return true;
@@ -87,13 +87,13 @@ class DeviceMesh {
     friend bool operator==(const Dim&, const Dim&) = default;
   };
 
-  // A mesh of at least one dim, each of size >= 1 with a name of its own ([A-Za-z_][A-Za-z0-9_]*).
+  // A mesh of at least one dim, each of size >= 1 with a unique name ([A-Za-z_][A-Za-z0-9_]*).
   // `ranks`: the rank at each position, row-major; empty = 0..n-1. Ranks are distinct, >= 0 and
-  // below 2^31. At most 2^31 - 1 ranks. An explicit list that is 0..n-1 equals the empty one.
+  // below 2^31; at most 2^31 - 1 of them. An explicit list 0..n-1 equals the empty one.
   // INVALID_ARGUMENT otherwise; the message names the value.
   static absl::StatusOr<DeviceMesh> Create(std::vector<Dim> dims, std::vector<int64_t> ranks = {});
-  // Reads what ToString prints, with ranks listed singly or in ranges ("4,5,0-1") and spaces around
-  // names and numbers. Never expands a range, so that no text costs more than its length.
+  // Reads the format of ToString, with single ranks or ranges ("4,5,0-1") and spaces around names
+  // and numbers. Ranges are not expanded: the cost is linear in the text.
   static absl::StatusOr<DeviceMesh> Parse(std::string_view text);
 
   int NumDims() const;
@@ -101,7 +101,7 @@ class DeviceMesh {
   absl::Span<const Dim> dims() const;
   int64_t NumRanks() const;
   int64_t MaxRank() const;      // the largest
-  int64_t MemoryBytes() const;  // what it takes, about; copies share it
+  int64_t MemoryBytes() const;  // approximate; copies share it
   bool IsRowMajor() const;      // ranks are 0..n-1 in order
   std::optional<int> FindDim(std::string_view name) const;
 
@@ -120,23 +120,24 @@ class DeviceMesh {
   // it only in those dims, in coordinate order (row-major over `mesh_dims`).
   // REQUIRES: rank is in the mesh.
   std::vector<int64_t> GroupOf(absl::Span<const int> mesh_dims, int64_t rank) const;
-  // The same in ascending order, as one list that all members share while the mesh lives: O(1) for
-  // all but the first who asks.
+  // The same in ascending order. The members of a group of 32 ranks or more share one cached list:
+  // O(1) after the first call, while the cache holds it (about 4 million ranks). Smaller lists are
+  // made per call.
   RankList GroupListOf(absl::Span<const int> mesh_dims, int64_t rank) const;
   // All groups over `mesh_dims`, in order of the coordinates of the other dims.
   std::vector<std::vector<int64_t>> Groups(absl::Span<const int> mesh_dims) const;
 
-  // In the calls below, `names` are dims of this mesh, in its order. INVALID_ARGUMENT otherwise.
+  // In the calls below, `names` are dims of this mesh, in mesh order. INVALID_ARGUMENT otherwise.
 
   // The sub-mesh that keeps the dims `names` and holds `rank`.
   absl::StatusOr<DeviceMesh> Slice(absl::Span<const std::string> names, int64_t rank) const;
-  // A mesh in which the dims `names` (adjacent or not) are one dim called `name` (default: the
-  // names joined with '_'), which stands where the first of them stood.
+  // A mesh in which the dims `names` (adjacent or not) are merged into one dim `name` (default: the
+  // names joined with '_') at the position of the first.
   absl::StatusOr<DeviceMesh> Flatten(absl::Span<const std::string> names,
                                      std::string_view name = "") const;
   // A mesh in which dim `name` is replaced by `dims`, whose sizes multiply to its size.
   absl::StatusOr<DeviceMesh> Unflatten(std::string_view name, std::vector<Dim> dims) const;
-  // The meshes side by side along a new outermost dim. All have equal dims and no rank in common.
+  // Stacks the meshes along a new outermost dim. All must have equal dims and no common rank.
   static absl::StatusOr<DeviceMesh> Concatenate(std::string_view name,
                                                 absl::Span<const DeviceMesh> meshes);
 

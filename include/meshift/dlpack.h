@@ -1,4 +1,4 @@
-// Tensors of other frameworks, by DLPack.
+// Converts between TensorView and DLPack's DLTensor. Needs <dlpack/dlpack.h>.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(TensorView in, FromDlpack(&managed->dl_tensor));
 //
@@ -6,9 +6,9 @@
 //   DLTensor tensor;
 //   MESHIFT_RETURN_IF_ERROR(ToDlpack(out, shape, strides, &tensor));
 //
-// Only describes memory, whose lifetime stays with those who own it. Reads and writes the structure
-// that all versions of DLPack have in common; type codes that old headers lack are known by number.
-// (DLTensor has no tag that could be declared here without the header.)
+// Only descriptions are converted: memory is neither copied nor owned. Uses the fields that all
+// DLPack versions share. Type codes that are newer than the installed header are known by number.
+// (DLTensor is an untagged struct, so it cannot be forward-declared.)
 #ifndef MESHIFT_DLPACK_H_
 #define MESHIFT_DLPACK_H_
 
@@ -24,15 +24,15 @@
 
 namespace MESHIFT_API meshift {
 
-// Null strides mean row-major; the byte offset is part of the view's address. Devices: CPU, CUDA,
-// and CUDA's pinned host memory, which is host memory. f4e2m1 comes as elements (one lane) or as
-// pairs (two lanes, as torch's float4_e2m1fn_x2), of which the last dim has twice as many elements.
-// INVALID_ARGUMENT: no tensor, a size below 0, what does not fit into memory; UNIMPLEMENTED: other
-// devices, dtypes, lanes.
+// Null strides mean row-major; the byte offset is added to the view's address. Devices: CPU, CUDA,
+// and CUDA's pinned host memory, which counts as host memory. f4e2m1 is accepted as elements (one
+// lane), or as pairs (two lanes, torch's float4_e2m1fn_x2); a pair counts as two elements of the
+// last dim. INVALID_ARGUMENT: a null tensor, a negative size, or more bytes than an address can
+// hold. UNIMPLEMENTED: other devices, dtypes or lanes.
 absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor);
 
-// `shape` and `strides`, of at least as many elements as the view has dims, are kept by `tensor`
-// and must outlive it; more are not touched.
+// `tensor` points into `shape` and `strides`, which must outlive it and have at least as many
+// elements as the view has dims.
 absl::Status ToDlpack(const TensorView& view, absl::Span<int64_t> shape,
                       absl::Span<int64_t> strides, DLTensor* tensor);
 

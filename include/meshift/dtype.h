@@ -1,4 +1,4 @@
-// Element types, by their short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3
+// Element types and their short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3
 // f8e5m2 f4e2m1 c64 c128.
 #ifndef MESHIFT_DTYPE_H_
 #define MESHIFT_DTYPE_H_

@@ -1,12 +1,13 @@
-// One rank's access to a place where programs run: memory, streams, local kernels, and the making
-// of communicators. `meshift/local_world.h` has the in-process engine.
+// Engine: one rank's interface to the hardware or library that runs programs: memory, streams,
+// local kernels and communicators. `meshift/local_world.h` has the in-process engine, mpi_engine.h
+// and nccl_engine.h the others.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, engine->CreateStream());
 //   MESHIFT_RETURN_IF_ERROR(engine->CopyBoxes(copies, dtype, *stream));      // queued
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));              // done, or its first error
 //
-// Work on one stream runs in order; work on different streams only in the order that events force.
-// An Engine may be used from several threads; a Stream by one at a time.
+// Work on one stream runs in order; events order work on different streams. An Engine may be used
+// from several threads; a Stream by one at a time.
 #ifndef MESHIFT_ENGINE_H_
 #define MESHIFT_ENGINE_H_
 
@@ -34,9 +35,9 @@
 
 namespace MESHIFT_API meshift {
 
-// Symmetric memory: buffers of one size that all members of a communicator have, and that its
-// collectives may reach directly, without packing and without messages.
-// meshift/symmetric.h cuts them into blocks.
+// Symmetric memory: buffers of one size, one on each member of a communicator, which its
+// collectives may access directly, without packing and without messages. meshift/symmetric.h
+// divides them into blocks.
 //
 //   auto buffers = engine->AllocateSymmetric(*communicator, {.count = 2, .bytes = 1 << 20});
 //   communicator->CallSymmetric({.kind = SymmetricCall::Kind::kAllGather,
@@ -45,10 +46,10 @@ namespace MESHIFT_API meshift {
 //                                .recv = {(*buffers)[1].get(), 256}},
 //                               *stream);
 //
-// A place in symmetric memory is a buffer's number and an offset, which mean the same on all
-// members; addresses differ.
+// A place in symmetric memory is a buffer number and an offset, equal on all members; addresses
+// differ.
 
-// This member's memory of one number. Ends before its communicator, and after the calls on it.
+// This member's buffer of one number. Destroy it after the calls on it and before its communicator.
 class SymmetricBuffer {
  public:
   explicit SymmetricBuffer(int64_t number) : number_(number) {}
@@ -58,14 +59,14 @@ class SymmetricBuffer {
 
   virtual void* data() const = 0;  // at least 64-byte aligned
   virtual int64_t size_bytes() const = 0;
-  // As the request counts: the members' buffers of one number belong together.
+  // Numbers are those of the request; the members' buffers of one number belong together.
   int64_t number() const { return number_; }
 
  private:
   const int64_t number_;
 };
 
-// What all members ask for: `count` buffers of `bytes` bytes, with numbers from `first` on.
+// A request, equal on all members: `count` buffers of `bytes` bytes, numbered from `first`.
 struct SymmetricRequest {
   int64_t first = 0;
   int64_t count = 1;
@@ -73,25 +74,25 @@ struct SymmetricRequest {
   std::string ToString() const;  // "2 buffers of 1048576 bytes numbered from 3"
   friend bool operator==(const SymmetricRequest&, const SymmetricRequest&) = default;
 };
-// INVALID_ARGUMENT where no engine could serve it.
+// INVALID_ARGUMENT: the request is not valid on any engine.
 absl::Status CheckRequest(const SymmetricRequest& request);
 
 struct SymmetricPlace {
   SymmetricBuffer* buffer = nullptr;
-  int64_t offset = 0;  // bytes, a multiple of the element's
+  int64_t offset = 0;  // bytes, a multiple of the element size
   char* data() const { return static_cast<char*>(buffer->data()) + offset; }
 };
 
-// A collective on symmetric memory. Member i's block has counts[i] elements, and begins behind
-// those of the members before it.
-//   all-gather:     `send` has this member's block; `recv`, on all, gets all of them.
-//   reduce-scatter: `send` has all blocks; `recv` gets the reduction of the members' blocks of this
-//                   one's number.
-// Equal on all members, but for the buffers' addresses. Places do not overlap.
+// A collective on symmetric memory. Member i's block has counts[i] elements, and follows the blocks
+// of members 0..i-1.
+//   all-gather:     `send` has this member's block; `recv` gets all blocks, on all members.
+//   reduce-scatter: `send` has all blocks; `recv` of member i gets the reduction of all members'
+//                   blocks i.
+// Equal on all members, except for the buffers' addresses. Places must not overlap.
 struct SymmetricCall {
   enum class Kind : uint8_t { kAllGather, kReduceScatter };
   Kind kind = Kind::kAllGather;
-  DType dtype = DType::kU8;  // of at least a byte: all-gathers of others are of bytes
+  DType dtype = DType::kU8;  // at least one byte wide; gather smaller types as bytes
   Reduction reduction = {};  // kReduceScatter
   absl::Span<const int64_t> counts = {};
   SymmetricPlace send = {};
@@ -102,28 +103,28 @@ struct SymmetricCall {
   // "symmetric all_gather(8 x bf16, buffer 0+256 -> 1+0)"
   std::string ToString() const;
 };
-// INVALID_ARGUMENT where member `member` of `size` cannot make it.
+// INVALID_ARGUMENT: the call is not valid for member `member` of `size`.
 absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size);
 
-// How long calls may take before they count as hung.
+// Time-outs: how long calls may take before they count as hung.
 //
 //   MESHIFT_RETURN_IF_ERROR(engine->SetTimeouts({.running = std::chrono::minutes(2)}));
 //
-// In two phases: what comes first on a communicator makes connections, and waits for ranks that
-// still load their models; what comes later does not.
+// There are two phases. The first calls on a communicator make connections and wait for ranks that
+// still load their models, so `setup` may be longer than `running`.
 
 struct Timeouts {
   std::chrono::nanoseconds setup = std::chrono::minutes(10);    // the first call of each kind
   std::chrono::nanoseconds running = std::chrono::minutes(10);  // all others
-  // Both phases alike.
+  // One value for both phases.
   static Timeouts Of(std::chrono::nanoseconds both) { return {.setup = both, .running = both}; }
   friend bool operator==(const Timeouts&, const Timeouts&) = default;
 };
 
-// INVALID_ARGUMENT names the one that is not positive.
+// INVALID_ARGUMENT: a time-out is not positive; the message names it.
 absl::Status CheckTimeouts(const Timeouts& timeouts);
 
-// Time-outs that are set while other threads use them.
+// Time-outs that may be set while other threads read them.
 class AtomicTimeouts {
  public:
   AtomicTimeouts() : AtomicTimeouts(Timeouts{}) {}
@@ -134,7 +135,7 @@ class AtomicTimeouts {
   }
   int64_t setup_ns() const { return setup_ns_.load(std::memory_order_relaxed); }
   int64_t running_ns() const { return running_ns_.load(std::memory_order_relaxed); }
-  // As CheckTimeouts; then nothing changes.
+  // Errors as those of CheckTimeouts; then nothing changes.
   absl::Status Set(const Timeouts& timeouts);
 
  private:
@@ -147,18 +148,20 @@ class AtomicTimeouts {
   std::atomic<int64_t> running_ns_;
 };
 
-// Of an engine without a thread of its own (MPI below MPI_THREAD_MULTIPLE: meshift/mpi_engine.h).
-// Work goes on only in calls of the program: those that wait, RunHandle::IsDone, and Advance.
+// Progress in an engine without a thread of its own (MPI below MPI_THREAD_MULTIPLE:
+// meshift/mpi_engine.h). There work advances only inside calls of the program: waits,
+// RunHandle::IsDone, and Advance.
 class CallerProgress {
  public:
   virtual ~CallerProgress() = default;
-  // FAILED_PRECONDITION, with the rule, where the calling thread may not call the engine.
+  // FAILED_PRECONDITION: the calling thread may not call the engine; the message has the rule.
   virtual absl::Status CheckThread() const = 0;
-  // Goes on with all work as far as it can now; never waits for other ranks. Nothing where the
+  // Advances all work as far as possible without waiting for other ranks. Does nothing if the
   // calling thread may not call the engine.
   virtual void Advance() = 0;
-  // Since when, in ns of the steady clock, threads have waited or looked for work without a break
-  // of half a time-out; INT64_MAX: none does. No other time counts for time-outs.
+  // The start, in ns of the steady clock, of the period in which threads have waited or polled for
+  // work without a break of half a time-out; INT64_MAX: no thread does. Only such periods count for
+  // time-outs.
   virtual int64_t AttendedSinceNs() const = 0;
 };
 
@@ -167,36 +170,38 @@ class Executable;      // comm/executor/executable.h
 class RecordSlot;      // comm/engine/engine_record.h
 struct Program;        // comm/program/program.h
 
-// An in-order queue of work of one rank. Made by an Engine; destroying it waits for its work.
+// An in-order queue of work of one rank. Made by an Engine; the destructor waits for the work.
 class Stream {
  public:
   virtual ~Stream() = default;
 };
 
-// A mark on a stream, reached when all work put there before it is done.
+// A mark on a stream, reached when all work enqueued before it is done.
 class Event {
  public:
   virtual ~Event() = default;
-  // When it was reached, in ns of a clock that is common to the process; -1: not yet.
+  // When it was reached, in ns of a clock common to the process; -1: not yet, or the engine
+  // measures no times.
   virtual int64_t ReachedNs() const = 0;
-  // Whether it was reached, without an error as far as the engine knows; also of engines that tell
-  // no times. Never waits. From any thread, but not while it is marked anew.
+  // Whether it was reached, without an error that the engine knows of; works without timing too.
+  // Never waits. Any thread, but not while RecordInto records the event again.
   virtual bool IsReached() const { return ReachedNs() >= 0; }
-  // Whether it was marked in work that was only captured: that may run any time, and again.
+  // Whether it was recorded during graph capture: the captured work may run at any time, and
+  // repeatedly.
   virtual bool InGraph() const { return false; }
 };
 
-// What a run did.
+// Counters and times of one run.
 struct RunRecord {
   std::vector<int64_t> bytes_sent;             // by this rank, per step
   std::vector<int64_t> calls;                  // collective calls of this rank, per step
-  std::vector<std::shared_ptr<Event>> events;  // if timed: one more than steps
+  std::vector<std::shared_ptr<Event>> events;  // if timed: number of steps + 1
 
-  // The time that step `i` took on this rank; -1 if it was not timed or is not done.
+  // The time of step `i` on this rank, in ns; -1 if it was not timed or is not done.
   int64_t StepNs(int i) const;
 };
 
-// Memory of an engine; freed when destroyed.
+// Memory of an engine. The destructor frees it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -204,7 +209,8 @@ class Buffer {
   virtual int64_t size_bytes() const = 0;
 };
 
-// Copies shape[0] x shape[1] x ... elements; strides in elements. Source and target do not overlap.
+// A copy of shape[0] x shape[1] x ... elements; strides in elements. `src` and `dst` must not
+// overlap.
 struct BoxCopy {
   const void* src = nullptr;
   void* dst = nullptr;
@@ -213,19 +219,19 @@ struct BoxCopy {
   Shape dst_strides;
 };
 
-// A call of a redistributor whose work is done.
+// A finished call of a redistributor.
 struct EndedCall {
   int64_t call = 0;         // its number in the redistributor
-  std::string_view groups;  // "ranks 0-7", or the groups that its steps are of
-  std::string_view plan;    // the fingerprint, and from what to what
+  std::string_view groups;  // "ranks 0-7", or the groups of its steps
+  std::string_view plan;    // the fingerprint, source and target
   int64_t bytes = 0;        // sent by this rank
-  // From when it could run to its end; -1: not known.
+  // From the time that it could run until its end; -1: unknown.
   int64_t ns = -1;
 };
 
-// Something that happens seldom.
+// A rare event.
 struct LogEvent {
-  // kLibrary comes once, before all others, with Engine::Library() where that is not empty.
+  // kLibrary is logged once, before all others, with Engine::Library() if that is not empty.
   enum class Kind : uint8_t { kRedistributor, kSplit, kTimeout, kAbort, kDump, kLibrary };
   Kind kind = Kind::kRedistributor;
   std::string_view text;  // one line
@@ -233,46 +239,45 @@ struct LogEvent {
 };
 
 struct RecordOptions {
-  // How many of the last calls are remembered; 0: none, and nobody watches.
+  // How many of the last calls are recorded; 0: none, and the watchdog is off.
   int64_t calls = 2000;
-  // Whether a thread looks at the calls in flight, so that one that takes longer than the engine's
-  // time-out (Engine::SetTimeouts) ends all, also while nobody waits for it.
+  // Whether a thread watches the calls in flight. A call that exceeds the engine's time-out
+  // (Engine::SetTimeouts) then ends all calls, even if no thread waits for it.
   bool watchdog = true;
-  // Where the record is written on the first error, as Engine::Dump() does; empty: nowhere.
+  // The folder to which the record is written on the first error, as by Engine::Dump(); empty: not
+  // written.
   std::string dump_folder = {};
-  // Whenever this file appears, or is touched, the record is written. Needs the watchdog.
+  // The record is written whenever this file appears or is touched. Needs the watchdog.
   std::string trigger_file = {};
-  // Called for each call that has ended, soon after it has; by one thread at a time. Must return
-  // soon, and not call the engine or its redistributors.
+  // Called shortly after each call has ended, by one thread at a time. Must return quickly, and
+  // must not call the engine or its redistributors.
   std::function<void(const EndedCall&)> on_ended = {};
-  // Called likewise, from any thread.
+  // Called for each LogEvent, from any thread; the same rules.
   std::function<void(const LogEvent&)> on_log = {};
 };
 
-// INVALID_ARGUMENT: `calls` is negative or more than a million.
+// INVALID_ARGUMENT: `calls` is negative or above 1,000,000.
 absl::Status CheckRecordOptions(const RecordOptions& options);
 
 class EngineRecord {
  public:
   virtual ~EngineRecord() = default;
-  // Writes what is remembered to a file in `folder`, whose path it returns.
+  // Writes the record to a file in `folder`, and returns the path.
   virtual absl::StatusOr<std::string> Dump(const std::string& folder) = 0;
-  // Writes it to the folder of the options, with an error that is not the engine's, unless there is
-  // no such folder or an error of the engine has had it written.
+  // Writes the record to the folder of the options, with an error that is not the engine's own.
+  // Does nothing if that folder is empty, or if an error of the engine has already caused a dump.
   virtual absl::Status DumpError(const absl::Status& error) = 0;
 };
 
 struct GroupOptions {
-  // NCCL: the communicator has one channel, so that each of its trees is one tree and adds every
-  // element alike; other groups keep their speed. Of no consequence elsewhere.
+  // NCCL: give the communicator one channel, so that its tree adds every element in the same order.
+  // Other groups keep their speed. Other engines ignore it.
   bool one_channel = false;
-  // What people know it by, such as the mesh dims that it is over, "dp,tp": for tools and messages
-  // only. It makes no other group.
+  // A name for tools and messages, such as the group's mesh dims, "dp,tp". Not part of the group's
+  // identity.
   std::string name = {};
 
-  std::string ToString() const {
-    return one_channel ? "one channel" : "";
-  }  // part of a cache's key
+  std::string ToString() const { return one_channel ? "one channel" : ""; }  // part of a cache key
   friend bool operator==(const GroupOptions& a, const GroupOptions& b) {
     return a.one_channel == b.one_channel;
   }
@@ -286,69 +291,71 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   virtual const std::string& name() const = 0;  // "local"
-  // What moves its data, as a line for logs: "NCCL 2.28.9 of /usr/lib/libnccl.so.2, plugins: none".
-  // Plugins are the files that the process has loaded by now. Empty: the engine itself moves it.
+  // The library that sends the data, as a line for logs: "NCCL 2.28.9 of /usr/lib/libnccl.so.2,
+  // plugins: none". Plugins are the files that the process has loaded so far. Empty: the engine
+  // itself.
   virtual std::string Library() const { return ""; }
   virtual int64_t rank() const = 0;  // this process's rank: 0 .. world_size()-1
   virtual int64_t world_size() const = 0;
 
-  // Where the tensors of its programs lie.
+  // Where the tensors of its programs are.
   virtual Device tensor_device() const { return {}; }
 
   // Communicator of all ranks of the world; owned by the engine. Never null.
   virtual Communicator* world() = 0;
-  // How many bytes a collective carries while it starts, so that smaller ones had better be merged:
-  // of this kind of engine, equal on all ranks. None: the topology says.
+  // The bytes that a collective could send in its start-up time: smaller collectives should be
+  // merged. Depends only on the kind of engine. None: computed from the topology.
   virtual std::optional<int64_t> CoalesceBytes() const { return std::nullopt; }
-  // What planning may expect of this kind of engine, under its name: equal on all ranks.
+  // The engine's capabilities, an input of planning; equal on all ranks.
   virtual EngineCapabilities Capabilities() const { return EngineCapabilities::Of(name()); }
-  // How this rank talks to the others beside collectives; null where it cannot. Owned elsewhere.
+  // The control channel to the other ranks; null if there is none. Not owned.
   virtual ControlChannel* control() { return nullptr; }
-  // How long calls may take, of all that it makes and of its redistributors. Any thread, at any
-  // time: what waits already heeds it soon. INVALID_ARGUMENT where one is not positive.
+  // Sets the time-outs of all its communicators and redistributors. Any thread, at any time; waits
+  // in progress soon use the new values. INVALID_ARGUMENT: one is not positive.
   virtual absl::Status SetTimeouts(const Timeouts& timeouts) { return timeouts_.Set(timeouts); }
   virtual Timeouts timeouts() const { return timeouts_.Get(); }
-  // What its redistributors remember of their calls, and how these are watched. FAILED_PRECONDITION
-  // once a redistributor was made.
+  // Sets what its redistributors record of their calls, and the watchdog. FAILED_PRECONDITION after
+  // the first redistributor was made.
   absl::Status SetRecord(RecordOptions options);
-  // Writes what is remembered of the last calls to a file in `folder`, or in the record's own
-  // folder where that is empty; returns its path. FAILED_PRECONDITION where there is nothing, or no
-  // folder. Any thread, at any time.
+  // Writes the record of the last calls to a file in `folder`, or if that is empty in the folder of
+  // RecordOptions; returns the path. FAILED_PRECONDITION: no record or no folder. Any thread, at
+  // any time.
   absl::StatusOr<std::string> Dump(const std::string& folder = "") const;
   RecordSlot& record() { return *record_; }  // for redistributors
-  // A communicator of `ranks` (ascending world ranks, two or more, this rank's among them), which
-  // make group number `group` of a partition of `parent`'s ranks. All members of `parent` make
-  // their Split calls in the same order. Does not wait for other ranks.
+  // Makes a communicator of `ranks` (ascending world ranks, two or more, including this one), which
+  // are group number `group` of a partition of `parent`'s ranks. All members of `parent` make their
+  // Split calls in the same order. Does not wait for other ranks, except where the engine says so
+  // (NCCL).
   virtual absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
                                                               absl::Span<const int64_t> ranks,
                                                               int64_t group,
                                                               const GroupOptions& options) = 0;
-  // The same, of a list that members in one process share: an engine that has them all need not
-  // look through it for each of them.
+  // The same for a list that members in one process share, so that an engine with all ranks in one
+  // process need not compare the list for each of them.
   virtual absl::StatusOr<std::shared_ptr<Communicator>> SplitList(Communicator& parent,
                                                                   const RankList& ranks,
                                                                   int64_t group,
                                                                   const GroupOptions& options) {
     return Split(parent, ranks, group, options);
   }
-  // Whether a communicator costs next to nothing, so that each redistributor over the whole world
-  // has one of its own, whose calls are matched with its own alone.
+  // Whether communicators are nearly free. Then each redistributor over the whole world has its
+  // own, and its calls are matched only with each other.
   virtual bool SplitsFreely() const { return false; }
-  // What a member of `parent` calls instead of Split where it takes no new communicator while
-  // others do: its group exists already, or it is in none. Engines whose splits are a matter of
-  // all members need it.
+  // Called by a member of `parent` instead of Split if it needs no new communicator while others
+  // do: its group exists already, or it is in none of the groups. Required by engines whose splits
+  // are collective over `parent`.
   virtual absl::Status SkipSplit(Communicator& parent) {
     static_cast<void>(parent);
     return absl::OkStatus();
   }
 
-  // At least 64-byte aligned; contents are unspecified. RESOURCE_EXHAUSTED where there is no more.
+  // At least 64-byte aligned; contents are unspecified. RESOURCE_EXHAUSTED: out of memory.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) = 0;
-  // Buffers that each member of `communicator` has one of, for its symmetric calls. Collective: all
-  // members ask for the same, in the same order of their calls; may wait for them, as Split may.
-  // FAILED_PRECONDITION names two members that ask for different things; UNIMPLEMENTED, on all
-  // members, says why there are none here. The buffers end before the communicator does; whether
-  // that is collective is the engine's to say.
+  // Allocates symmetric buffers on all members of `communicator`. Collective: all members make
+  // equal requests in the same order; may wait for them, as Split may. FAILED_PRECONDITION: two
+  // members differ; the message names them and their requests. UNIMPLEMENTED, on all members: there
+  // is none here; the message says why. Destroy the buffers before the communicator; whether that
+  // is collective depends on the engine (MPI: yes).
   virtual absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
       Communicator& communicator, const SymmetricRequest& request) {
     static_cast<void>(communicator), static_cast<void>(request);
@@ -356,9 +363,9 @@ class Engine {
   }
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
   virtual absl::StatusOr<std::shared_ptr<Event>> Record(Stream& stream) = 0;
-  // As Record, into `*event`: the event there is marked anew where the engine can and nobody else
-  // holds it, so that a caller that records over and over allocates nothing; else it is replaced.
-  // What waits for it already keeps waiting for the earlier mark.
+  // As Record, into `*event`: reuses that event if the engine can and the caller holds the only
+  // reference, so that repeated recording allocates nothing; else replaces it. Work that already
+  // waits for the event still waits for the earlier mark.
   virtual absl::Status RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
     absl::StatusOr<std::shared_ptr<Event>> made = Record(stream);
     if (!made.ok()) return made.status();
@@ -377,20 +384,20 @@ class Engine {
   virtual absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                                     Stream& stream) = 0;
   virtual absl::Status FillZero(void* data, int64_t bytes, Stream& stream) = 0;
-  // Casts `count` elements, one behind the other, as placement/cast.h says. `src` and `dst` do not
+  // Casts `count` contiguous elements as placement/cast.h defines. `src` and `dst` must not
   // overlap.
   virtual absl::Status Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype,
                             int64_t count, Stream& stream) = 0;
   // out[i] = the reduction of inputs[0][i], inputs[1][i], ..., combined in this order, with the
-  // arithmetic of comm/kernels/reduce.h. `out` may be one of the inputs, and otherwise overlaps
-  // none. Inputs at equal distances, as blocks of one buffer are, may be any number; of others
-  // an engine may take no more than some tens (UNIMPLEMENTED).
+  // arithmetic of comm/kernels/reduce.h. `out` may be one of the inputs, and must not overlap them
+  // otherwise. Any number of inputs at equal distances (blocks of one buffer) is supported; an
+  // engine may limit other inputs to a few tens (UNIMPLEMENTED).
   virtual absl::Status ReduceInOrder(absl::Span<const void* const> inputs, void* out, int64_t count,
                                      DType dtype, const Reduction& reduction, Stream& stream) = 0;
 
-  // Copies between memory of the host and memory of the engine, which the host need not be able to
-  // read; queued on `stream`. For set-up and tests: an engine of a device goes through a staging
-  // buffer and may wait for the stream.
+  // Copies between host memory and the engine's memory, which the host may not be able to read;
+  // queued on `stream`. For set-up and tests: a GPU engine uses a staging buffer and may wait for
+  // the stream.
   virtual absl::Status CopyIn(const void* host, void* data, int64_t bytes, Stream& stream) {
     return CopyBoxes({BoxCopy{host, data, {bytes}, {1}, {1}}}, DType::kU8, stream);
   }
@@ -398,13 +405,13 @@ class Engine {
     return CopyBoxes({BoxCopy{data, host, {bytes}, {1}, {1}}}, DType::kU8, stream);
   }
 
-  // Makes a program ready, once for all its runs. The program outlives what is made of it, and so
-  // do `communicators`, one per group of the program. By default a run makes the calls above and
-  // those of the communicators, one per instruction.
+  // Prepares a program once for all its runs. `program` and `communicators` (one per group of the
+  // program) must outlive the result. The default implementation runs each instruction by the calls
+  // above and those of the communicators.
   virtual absl::StatusOr<std::unique_ptr<Executable>> Prepare(
       const Program& program, absl::Span<Communicator* const> communicators);
 
-  // Null: work goes on by itself, and any thread may call. Owned by the engine.
+  // Null: work advances without calls, and any thread may call. Owned by the engine.
   virtual CallerProgress* caller_progress() { return nullptr; }
 
  private:

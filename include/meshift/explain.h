@@ -1,14 +1,13 @@
-// What else could be done than the best plan does, and why it is not.
+// Lists alternatives to the best plan, with the reason why each was not chosen.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<Alternative> all, ListAlternatives(from, to, options));
 //   all[0].plan;                       // the best plan, as MakePlan makes it
 //   all[1].verdict;                    // kCostsMore
 //   all[1].reason;                     // "9.001 us more (+69 %): 2 collectives more, ..."
-//   all[1].parts[0].links_ns;          // of its first step's time, what bytes take
+//   all[1].parts[0].links_ns;          // the part of its first step's time that the links take
 //
-// Plans are told apart by what they do, not by where they put it: of those with the same reductions
-// and moves over the same mesh dims the cheapest stands for all. A pure function of its arguments,
-// as planning is; safe for concurrent use.
+// Plans with the same reductions and moves over the same mesh dims count as one; the cheapest of
+// them is listed. A pure function of its arguments; safe for concurrent use.
 #ifndef MESHIFT_EXPLAIN_H_
 #define MESHIFT_EXPLAIN_H_
 
@@ -28,34 +27,38 @@ namespace MESHIFT_API meshift {
 struct Alternative {
   enum class Verdict : uint8_t {
     kBest,
-    kCostsMore,      // keeps the promise too
+    kCostsMore,      // keeps the promise
     kBreaksPromise,  // `reason` has the rule
-    kTakesTooMuch,   // memory: more than options.max_memory, which its inputs do not name
-    kHoldsTooMuch,   // a value beyond the rule on values (planner/search/value_rule.h)
-    kNeedsGroups,    // that options.groups, which its inputs do not name, does not allow
-    // What DTensor's greedy planner does. It may break the promise, and hold values on the way that
-    // no plan of ours may; `reason` has these rules too.
+    kTakesTooMuch,   // more memory than options.max_memory; its inputs omit that limit
+    kHoldsTooMuch,   // a value larger than the value rule allows (planner/search/value_rule.h)
+    kNeedsGroups,    // groups that options.groups does not allow; its inputs omit it
+    // The plan of DTensor's greedy planner. It may break the promise and the value rule; then
+    // `reason` says so too.
     kPerDim,
   };
   Verdict verdict = Verdict::kBest;
   Plan plan;
   std::string reason;  // empty for the best
-  // What each step's time is made of.
+  // The terms of each step's time.
   std::vector<TimeParts> parts = {};
 };
 std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", ...
 
-// The best plan; then up to `most` others that keep the promise, the cheapest first, the best one
-// that needs no flattened group and those that take more memory, or need other groups, than allowed
-// among them; beside the first that undoes a reduce_scatter by messages, for each sequence of ops,
-// the same with an all_gather; the best that holds a larger value than the rule on values allows,
-// where that is cheaper; then the best without a promise, where that is cheaper, and the plan of
-// PlannerKind::kPerDim. From one mesh to another they are told apart by the steps around the
-// crossing, and there is no kPerDim, which plans on one mesh. Others are looked for among all
-// paths of steps that visit no state twice, in order of their cost, up to a fixed amount of work,
-// and with the best plan to options.max_work: on meshes of four dims or more some may be missed,
-// and those by the cheapest way that avoids a group of the best plan stand in for them. Fails as
-// MakePlan does; `options.planner` is not looked at.
+// The result has, in this order:
+//   1. the best plan;
+//   2. up to `most` other plans that keep the promise, the cheapest first. They include the best
+//      plan without flattened groups, and plans that need more memory or other groups than
+//      allowed. After the first plan that undoes a reduce_scatter by messages, for each sequence
+//      of ops, comes the same plan with an all_gather;
+//   3. the best plan that breaks only the value rule, if it is cheaper;
+//   4. the best plan without a promise, if it is cheaper;
+//   5. the plan of PlannerKind::kPerDim, if source and target are on one mesh.
+// From one mesh to another, plans differ by the steps around the crossing.
+//
+// Limit: the search enumerates paths that visit no state twice, in order of cost, up to a fixed
+// amount of work, and with the best plan up to options.max_work. On meshes of four dims or more it
+// may miss alternatives; then the cheapest plans that avoid one group of the best plan are added.
+// Errors as those of MakePlan. `options.planner` is ignored.
 absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, const Sharding& to,
                                                           const PlannerOptions& options,
                                                           int most = 8);

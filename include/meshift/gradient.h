@@ -1,10 +1,11 @@
-// The backward pair of a redistribution: from where to where its gradient goes.
+// The backward redistribution of a forward redistribution: source and target sharding of the
+// gradient.
 //
 //   // Forward: f32 S(0),S(1) -> bf16 R,S(1), an FSDP shard that is gathered.
 //   MESHIFT_ASSIGN_OR_RETURN(RedistributionPair g, GradientOf(shard, weight));
 //     // bf16 R,S(1) -> f32 S(0),S(1)
 //   MESHIFT_ASSIGN_OR_RETURN(g, GradientOf(shard, weight, {.summed_over = {"fsdp"}}));
-//     // bf16 P,S(1) -> f32 S(0),S(1): every rank of fsdp saw other data
+//     // bf16 P,S(1) -> f32 S(0),S(1): every rank of fsdp saw different data
 #ifndef MESHIFT_GRADIENT_H_
 #define MESHIFT_GRADIENT_H_
 
@@ -24,16 +25,16 @@ struct RedistributionPair {
 };
 
 struct GradientOptions {
-  // Mesh dims whose ranks worked on different data: what each has of the gradient is a contribution
-  // to it, P(op) instead of R. They must not cut the forward target.
+  // Mesh dims whose ranks worked on different data: there each rank's gradient is a contribution,
+  // P(op) instead of R. They must not cut the forward target.
   std::vector<std::string> summed_over;
   ReduceOp op = ReduceOp::kSum;  // or kAvg
 };
 
-// The gradient of `to` comes in its placements and dtype, and goes to those of `from`; every
-// partial in either is R (DTensor's convention: the gradient of a sum is the same for every
-// contribution). INVALID_ARGUMENT: another shape; a dim in `summed_over` that the mesh of `to` has
-// not, or that cuts there; an op other than sum and avg, or that the dtype does not have.
+// The gradient goes from the placements and dtype of `to` to those of `from`. A partial dim of
+// either becomes R (DTensor's convention: the gradient of a sum is the same for every
+// contribution). INVALID_ARGUMENT: the shapes differ; a dim in `summed_over` is not in the mesh of
+// `to`, or cuts the tensor there; the op is not sum or avg, or the dtype does not have it.
 absl::StatusOr<RedistributionPair> GradientOf(const Sharding& from, const Sharding& to,
                                               const GradientOptions& options = {});
 

@@ -3,27 +3,27 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto world, LocalWorld::Create({.num_ranks = 1024}));
 //   for (int r = 0; r < 1024; ++r) { ... world->engine(r)->CreateStream() ... }
 //
-// A rank has in-order streams, as a GPU has; it need not be a thread. A few workers execute
-// whatever is at the head of a stream and ready; a collective is ready once all its members have
-// reached it. So one thread may put work on the streams of 1,024 ranks and then wait, or one thread
-// per rank may.
+// A rank has in-order streams, like a GPU; it need not be a thread. Worker threads execute the work
+// at the head of each stream once it is ready; a collective is ready once all its members have
+// reached it. So one thread may enqueue work on the streams of 1,024 ranks and then wait, or each
+// rank may be a thread.
 //
-// Errors travel with the work. A stream keeps its first error for good (make a new one): what is
-// behind it on the stream is skipped, events behind it carry it to the streams that wait for them,
-// and a collective that it reaches ends its group with it. Any error of a call ends the group of
-// its communicator: arguments that are refused, calls of members that do not match, an abort, a
-// member that does not arrive in time. All members learn it from Synchronize() and Health(); what
-// already has all its members still finishes.
+// Errors propagate with the work. A stream keeps its first error (make a new stream to continue):
+// later work on it is skipped, its later events carry the error to the streams that wait for them,
+// and a collective that it reaches ends its group with the error. Any error of a call ends the
+// group of its communicator: refused arguments, calls of members that do not match, an abort, or a
+// member that does not arrive in time. All members get it from Synchronize() and Health(). A
+// collective that already has all its members still finishes.
 //
-// Reductions have the arithmetic of comm/kernels/reduce.h. In place also works where `recv` is the
-// member's own block of `send` (reduce-scatter) or `send` its own block of `recv` (all-gather).
+// Reductions have the arithmetic of comm/kernels/reduce.h. Calls may be in place: `recv` may be the
+// member's own block of `send` (reduce-scatter), and `send` its own block of `recv` (all-gather).
 //
-// What redistributors remember of their calls (comm/engine/engine_record.h) is less here, where
-// many ranks share a process, and nobody watches them, since with no workers only those who wait do
-// the work: Engine::SetRecord changes that.
+// Defaults of the record (comm/engine/engine_record.h) differ here: many ranks share a process, so
+// each records fewer calls, and the watchdog is off, because without workers only waiting threads
+// do the work. Engine::SetRecord changes both.
 //
-// Engines belong to the world and must not outlive it; what they made may be destroyed after it,
-// but not used. Safe for concurrent use.
+// Engines belong to the world and must not outlive it. Their streams, buffers and communicators may
+// be destroyed after it, but not used. Safe for concurrent use.
 #ifndef MESHIFT_LOCAL_WORLD_H_
 #define MESHIFT_LOCAL_WORLD_H_
 
@@ -39,14 +39,14 @@
 
 namespace MESHIFT_API meshift {
 
-// In which order a collective combines contributions of order-dependent reductions (sums, averages
-// and products of floats).
+// The order in which a collective combines the contributions of order-dependent reductions (sums,
+// averages and products of floats).
 enum class ReductionOrder : uint8_t {
   kRanks,        // ascending ranks
-  kTopology,     // inside each domain of LocalWorldOptions::domain_size first, each domain's result
-                 // rounded to the wire dtype, then across domains
-  kAdversarial,  // ascending ranks, then moved by a few units in the last place, a distance of its
-                 // own for each group of the partition: only values from one group have equal bits
+  kTopology,     // first inside each domain of LocalWorldOptions::domain_size ranks, rounded to the
+                 // wire dtype, then across domains
+  kAdversarial,  // ascending ranks, then changed by a few units in the last place, differently for
+                 // each group of the partition: only values from one group have equal bits
 };
 
 struct LocalWorldOptions {
@@ -54,17 +54,18 @@ struct LocalWorldOptions {
   int num_workers = 2;  // 0: work runs inside Synchronize, on the caller's thread
   ReductionOrder reduction_order = ReductionOrder::kRanks;
   int64_t domain_size = 8;  // kTopology: ranks r with equal r / domain_size share a domain
-  // Where nothing in the world moves for so long while a thread waits for a stream, the collective
-  // that this stream waits for ends with DEADLINE_EXCEEDED, which names the missing members.
-  // Engine::SetTimeouts of one rank's engine sets it for all; the phase of setup has none of its
-  // own here, where nothing is connected.
+  // If no work in the world advances for this time while a thread waits for a stream, the
+  // collective that the stream waits for ends with DEADLINE_EXCEEDED, which names the missing
+  // members. Engine::SetTimeouts of any engine sets it for all ranks. The setup time-out is not
+  // used, because nothing is connected.
   std::chrono::nanoseconds timeout = Timeouts{}.running;
-  // What engine(r)->control() returns: by rank, of Bootstrap::InProcess() for instance; none where
-  // empty. They outlive the world. Redistributors then wait for their peers: ranks must be threads.
+  // The channels that engine(r)->control() returns, by rank, for instance from
+  // Bootstrap::InProcess(); empty: none. They must outlive the world. With them redistributors wait
+  // for their peers, so each rank must be a thread.
   std::vector<ControlChannel*> control = {};
 };
 
-// Bytes that were ever allocated and not yet freed, now and at most, for one rank.
+// Allocated bytes of one rank, now and at the peak.
 struct MemoryStats {
   int64_t bytes_in_use = 0;
   int64_t peak_bytes = 0;
@@ -77,8 +78,7 @@ class LocalWorld {
 
   virtual Engine* engine(int64_t rank) = 0;  // REQUIRES: 0 <= rank < num_ranks
   virtual MemoryStats memory(int64_t rank) const = 0;
-  // Takes effect for collectives that are put on streams afterwards. A `domain_size` below 1 counts
-  // as 1.
+  // Takes effect for collectives that are enqueued later. A `domain_size` below 1 counts as 1.
   virtual void SetReductionOrder(ReductionOrder order, int64_t domain_size) = 0;
 };
 

@@ -25,8 +25,8 @@ inline constexpr int kNumReduceOps = 8;
 std::string_view Name(ReduceOp op);
 absl::StatusOr<ReduceOp> ParseReduceOp(std::string_view name);
 
-// Whether `op` gives the same bits in whatever order `dtype` values are combined: and, or, xor,
-// min, max always; everything on integers and bool.
+// Whether the result of `op` on `dtype` has the same bits in any order of combination: and, or,
+// xor, min and max always; every op on integers and bool.
 bool IsExact(ReduceOp op, DType dtype);
 
 class Placement {
@@ -62,8 +62,8 @@ class Placement {
   const Sizes& sizes() const { return sizes_; }   // REQUIRES: IsShard()
   ReduceOp op() const { return op_; }             // REQUIRES: IsPartial()
 
-  // "R", "S(0)", "S(0){3,0,5}", "P", "P(max)"; the place in the cut order is the sharding's to
-  // print.
+  // "R", "S(0)", "S(0){3,0,5}", "P", "P(max)", without the position in the shard order: Sharding
+  // prints that.
   std::string ToString() const;
   void AppendTo(std::string* text) const;
 

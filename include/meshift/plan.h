@@ -5,9 +5,9 @@
 //     // all_reduce{ddp,fsdp} -> R,R,R
 //   plan.fingerprint().ToString();      // 32 hex digits, equal on every rank
 //
-// What each field means, and how bytes are counted, is stated in docs/plan_format.md; the verifier
-// (meshift/verifier.h) holds a plan to it. A Plan is a value that is cheap to copy; safe
-// for concurrent use.
+// docs/plan_format.md defines each field and how bytes are counted; the verifier
+// (meshift/verifier.h) checks a plan against it. A Plan is a value that is cheap to copy; safe for
+// concurrent use.
 #ifndef MESHIFT_PLAN_H_
 #define MESHIFT_PLAN_H_
 
@@ -50,40 +50,41 @@ bool IsReduction(StepOp op);  // all_reduce, reduce_scatter
 enum class ReduceOrder : uint8_t { kAny, kAscending };
 std::string_view Name(ReduceOrder order);  // "any", "ascending"
 absl::StatusOr<ReduceOrder> ParseReduceOrder(std::string_view name);
-// Within every group: kEven, all members' boxes have one size before the step, and one after it;
-// else kPadded to the largest, or kExact, messages or blocks as long as their boxes.
+// How a step handles sizes within a group. kEven: all members' boxes have one size before the step,
+// and one size after it. Otherwise kPadded: padded to the largest; kExact: messages or blocks have
+// the sizes of their boxes.
 enum class StepSizes : uint8_t { kEven, kPadded, kExact };
 std::string_view Name(StepSizes sizes);  // "even", "padded", "exact"
 absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name);
 
-// One transition. Bytes are those of the worst rank. Whoever makes one names what is there, and
-// `after`.
+// One transition. Bytes are those of the worst rank. Fields that do not apply keep their defaults;
+// `after` must always be set.
 struct Step {
   StepOp op = StepOp::kSlice;
   int mesh = 0;           // index into Plan::meshes(), for mesh_dims and after
-  DimSet mesh_dims = {};  // whose placement changes, or which the group spans
+  DimSet mesh_dims = {};  // dims whose placement changes, or that the group spans
   std::optional<int64_t> group_size = std::nullopt;  // null for local steps, as is `groups`
   std::optional<int64_t> groups = std::nullopt;
-  DimSet tensor_dims = {};  // whose cut changes
-  // Null where nothing is reduced, as is reduce_order.
+  DimSet tensor_dims = {};  // dims whose cut changes
+  // Null if nothing is reduced, as is reduce_order.
   std::optional<ReduceOp> reduce_op = std::nullopt;
   std::optional<ReduceOrder> reduce_order = std::nullopt;
-  // Ascending: so many consecutive coordinates are combined first. Null: one after another.
+  // kAscending: the number of consecutive coordinates that are combined first. Null: no blocks.
   std::optional<int64_t> reduce_block = std::nullopt;
-  // 2: inside each block first, of which only the result travels on. Null: all at once.
+  // 2: each block is reduced first, and only its result is sent further. Null: in one stage.
   std::optional<int64_t> reduce_stages = std::nullopt;
   std::optional<int64_t> divisor = std::nullopt;  // avg: the product of the avg dims of the step
   std::optional<StepSizes> sizes = std::nullopt;  // null for local steps, as is wire_dtype
   std::optional<DType> wire_dtype = std::nullopt;
-  std::optional<DType> accumulate_dtype = std::nullopt;  // null where nothing is reduced
-  Sharding after;                                        // of another dtype than before: a cast
+  std::optional<DType> accumulate_dtype = std::nullopt;  // null if nothing is reduced
+  Sharding after;  // a cast if its dtype differs from the one before
   int64_t bytes_in = 0;
   int64_t bytes_out = 0;
   int64_t bytes_sent = 0;
   int64_t est_ns = 0;
 
-  // "all_reduce{ddp,fsdp}"; "cast{bf16}"; "exchange{onto mesh 1}". A mesh dim that its mesh does
-  // not have is "#" and its number.
+  // "all_reduce{ddp,fsdp}"; "cast{bf16}"; "exchange{onto mesh 1}". A mesh dim that the mesh does
+  // not have is written as "#" and its number.
   std::string Label() const;
   // "all_reduce{ddp,fsdp} -> R,R,R"
   std::string ToString() const;
@@ -91,28 +92,27 @@ struct Step {
 };
 
 // Whether the step takes the value from one mesh to another: an exchange over no mesh dims, which
-// adds contributions where it has a reduce_op, or a relabel, where every rank already has what it
-// wants.
+// adds contributions if it has a reduce_op, or a relabel, if every rank already holds its part.
 bool IsCrossing(const Step& step);
 
-// The memory is that of a run that is handed source and target as the option buffers says.
+// Totals of a plan. The memory is that of a run with the buffers that PlannerOptions::buffers says.
 struct PlanTotals {
   int64_t collectives = 0;
-  int64_t bytes_sent = 0;       // the sum of the steps'
-  int64_t est_ns = 0;           // likewise
-  int64_t setup_ns = 0;         // of groups that do not exist, for each use of the plan
+  int64_t bytes_sent = 0;       // sum over the steps
+  int64_t est_ns = 0;           // sum over the steps
+  int64_t setup_ns = 0;         // of new groups, for each use of the plan
   int64_t peak_bytes = 0;       // largest source + largest target (in one buffer: the larger of
                                 // them) + workspace
-  int64_t workspace_bytes = 0;  // all that is needed beyond source and target
+  int64_t workspace_bytes = 0;  // memory beyond source and target
   friend bool operator==(const PlanTotals&, const PlanTotals&) = default;
 };
 
-// What the time of a step is made of, in ns, by the terms of docs/cost_model.md.
+// The terms of a step's time, in ns; docs/cost_model.md defines them.
 enum class Algorithm : uint8_t { kRing, kTree, kInSwitch, kDirect };
 std::string_view Name(Algorithm algorithm);  // "ring", "tree", "in-switch", "direct"
 
-// Of several collectives one behind the other, the sums; algorithm, protocol and level are those of
-// the last.
+// For several collectives in sequence: the sums; algorithm, protocol and level are those of the
+// last.
 struct TimeParts {
   int64_t starts_ns = 0;
   int64_t hops_ns = 0;
@@ -120,33 +120,33 @@ struct TimeParts {
   int64_t links_ns = 0;
   int64_t copies_ns = 0;
   Algorithm algorithm = Algorithm::kRing;
-  int protocol = -1;  // of the topology's; -1: it has none, or nothing is sent
-  int level = -1;     // of the links that bytes wait for; -1: none are sent
-  // Where these are between domains: the fewest members of a group that share a domain of the level
-  // below, each with a link of its own. Else 0.
+  int protocol = -1;  // index into Topology::protocols(); -1: it has none, or nothing is sent
+  int level = -1;     // level of the slowest links used; -1: nothing is sent
+  // If those links are between domains: the fewest members of a group in one domain of the level
+  // below, each with its own link. Else 0.
   int64_t sharing = 0;
   int64_t Sum() const;  // saturates
 };
 
-// What no algorithm can go below.
+// Lower bounds for any algorithm.
 struct LowerBound {
   int64_t bytes_sent = 0;
   int64_t est_ns = 0;
   friend bool operator==(const LowerBound&, const LowerBound&) = default;
 };
 
-// Everything that planning depended on, besides the two shardings, as far as a plan's text says it
-// (docs/plan_format.md): of the engine its name and, under kBatchInvariant, its native_invariance;
-// of the groups what limits the plan, in groups of its meshes.
+// The inputs of planning besides the two shardings, as far as a plan's text has them
+// (docs/plan_format.md). The engine is reduced to its name and, under kBatchInvariant, its
+// native_invariance; the groups to the limits on this plan, as groups of its meshes.
 struct PlanInputs {
   PlannerOptions options;
-  // The largest value, in bytes, of a plan that was made beyond the default of max_value, since
-  // limits on groups left none within it. 0: of any other plan.
+  // The size in bytes of the plan's largest value, if limits on groups left no plan within the
+  // default of max_value. 0: the plan keeps max_value.
   int64_t exceeded_max_value = 0;
   friend bool operator==(const PlanInputs&, const PlanInputs&) = default;
 };
 
-// XXH3, 128 bits (xxHash by Y. Collet, seed 0), of a plan's canonical text.
+// The 128-bit XXH3 hash (xxHash by Y. Collet, seed 0) of a plan's canonical text.
 struct Fingerprint {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -156,7 +156,7 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
-// The fields of a plan, for those who make one (planners, readers, tests).
+// The fields of a plan, for code that makes one (planners, readers, tests).
 struct PlanFields {
   std::vector<DeviceMesh> meshes = {};
   int from_mesh = 0;
@@ -174,10 +174,10 @@ struct PlanFields {
 
 class Plan {
  public:
-  // Seals `fields`, whatever they are: computes the fingerprint. Whether the steps are right is the
-  // verifier's to say.
+  // Makes a plan of `fields` and computes its fingerprint. Does not check the fields; see
+  // meshift/verifier.h.
   static Plan Seal(PlanFields fields);
-  // A plan as it was read, with the fingerprint it states, right or wrong.
+  // A plan as it was read, with the stated fingerprint, which is not checked.
   static Plan FromParts(PlanFields fields, Fingerprint stated);
 
   const PlanFields& fields() const { return rep_->fields; }
@@ -192,10 +192,10 @@ class Plan {
   const LowerBound& lower_bound() const { return rep_->fields.lower_bound; }
   const PlanInputs& inputs() const { return rep_->fields.inputs; }
   const PlannerOptions& options() const { return inputs().options; }
-  // As stated; for a plan that was read it may differ from Fingerprint::Of(CanonicalText()).
+  // The stated one: for a plan that was read it may differ from Fingerprint::Of(CanonicalText()).
   const Fingerprint& fingerprint() const { return rep_->fingerprint; }
 
-  // What the fingerprint is taken of: meshes, tensor, from, to and the steps without their costs.
+  // The text that the fingerprint hashes: meshes, tensor, from, to, and the steps without costs.
   std::string CanonicalText() const;
 
   friend bool operator==(const Plan& a, const Plan& b) {

@@ -1,4 +1,4 @@
-// Plans as JSON, and back.
+// Reads and writes plans as JSON and as text.
 //
 //   std::string text = PlanToJson(plan);              // one object; docs/plan_format.md
 //   PlanFault fault;
@@ -16,7 +16,7 @@
 
 namespace MESHIFT_API meshift {
 
-// Where and by which rule of docs/errors.md a plan fails.
+// The step and the rule of docs/errors.md at which a plan fails.
 struct PlanFault {
   std::optional<int> step;  // from 0; null for a rule about the whole plan
   std::string rule;
@@ -26,14 +26,14 @@ struct PlanFault {
 // `indent`: spaces per level; -1 = one line. Ends without a newline.
 std::string PlanToJson(const Plan& plan, int indent = 2);
 
-// Reads what PlanToJson writes; unknown keys are ignored. An error is INVALID_ARGUMENT (or
-// UNIMPLEMENTED for a newer version) whose message names the step and the value; `fault`, where
-// given, is then filled in: rule "format" where the text is no plan at all (not JSON, truncated,
-// newer, a key missing or of the wrong type), else the rule of the field that cannot be (a mesh dim
-// that the mesh lacks, an `after` that does not parse).
+// Reads the output of PlanToJson; unknown keys are ignored. Errors: INVALID_ARGUMENT, or
+// UNIMPLEMENTED for a newer version; the message names the step and the value. Then `fault`, unless
+// null, is filled in. Its rule is "format" if the text is not a plan (not JSON, truncated, newer, a
+// missing key or a wrong type), else the rule of the invalid field (a mesh dim that the mesh does
+// not have, an `after` that does not parse).
 absl::StatusOr<Plan> PlanFromJson(std::string_view json, PlanFault* fault = nullptr);
 
-// As text that people read: what `meshift plan` prints.
+// The plan as readable text, the output of `meshift plan`.
 //
 //   # meshift plan: bf16[4096,512], P,P,R -> R,R,R
 //   # mesh ddp=8,fsdp=5,tp=1 (40 ranks)
@@ -43,8 +43,8 @@ absl::StatusOr<Plan> PlanFromJson(std::string_view json, PlanFault* fault = null
 //   total: 1 collective, sent 8178893 B, est 68.72 us, peak 8 MiB, workspace 0 B
 //   ...
 //
-// Nothing is rounded: what is not a short decimal fraction of a larger unit is in bytes.
-// docs/plan_format.md states the form.
+// Nothing is rounded: a size without a short decimal form in a larger unit is in bytes.
+// docs/plan_format.md defines the format.
 std::string PlanToText(const Plan& plan);
 // Errors and faults as PlanFromJson.
 absl::StatusOr<Plan> PlanFromText(std::string_view text, PlanFault* fault = nullptr);

@@ -1,17 +1,17 @@
-// A planner that remembers its plans.
+// PlannerCache: MakePlan with a cache of plans.
 //
 //   PlannerCache planner({.topology = topology}, {.max_bytes = 64 << 20});
 //   MESHIFT_ASSIGN_OR_RETURN(Plan plan, planner.Find(from, to));    // planned
 //   MESHIFT_ASSIGN_OR_RETURN(plan, planner.Find(from, to));         // looked up
 //   planner.stats().hits;                                           // 1
 //
-// What it gives is what MakePlan gives. It remembers plans, by their two shardings, and, on one
-// mesh, the paths of problems: a problem is what is left of two shardings without names and without
-// mesh dims of size 1, so that meshes that differ in nothing else share what the search finds.
+// Results are those of MakePlan. Plans are cached by their two shardings. On one mesh, search
+// results (paths) are also cached, under a key without names and without mesh dims of size 1, so
+// that meshes that differ only in these share them.
 //
-// Bounded by bytes, about: what was not used for the longest time goes first. Safe for concurrent
-// use; it consists of parts with a lock each, which no search is made under, so two threads that
-// miss the same plan at once both make it, alike.
+// The size is bounded in bytes, approximately; the least recently used entry is evicted first. Safe
+// for concurrent use. Each part of the cache has its own lock, which is not held during a search:
+// two threads that miss the same plan at the same time both make it, with the same result.
 #ifndef MESHIFT_PLANNER_CACHE_H_
 #define MESHIFT_PLANNER_CACHE_H_
 
@@ -34,32 +34,34 @@ namespace MESHIFT_API meshift {
 class WorkBudget;  // base/work_budget.h
 
 struct PlannerCacheLimits {
-  // Of plans and of paths, each; a plan takes some thousand, more where ranks or sizes are listed.
+  // One limit for plans and one for paths. A plan takes a few thousand bytes, more if ranks or
+  // sizes are listed.
   int64_t max_bytes = int64_t{64} << 20;
 };
 
 struct PlannerCacheStats {
-  int64_t hits = 0;          // plans that were found
-  int64_t shared_paths = 0;  // plans made of a path that was found
-  int64_t searches = 0;      // plans made anew; refusals, and plans onto another mesh, among them
-  int64_t evicted = 0;       // plans and paths
-  int64_t plans = 0;         // that are remembered now
+  int64_t hits = 0;          // plans found in the cache
+  int64_t shared_paths = 0;  // plans made from a cached path
+  int64_t searches = 0;  // plans that were searched for, with refusals and plans onto another mesh
+  int64_t evicted = 0;   // plans and paths
+  int64_t plans = 0;     // in the cache now
   int64_t paths = 0;
-  int64_t bytes = 0;  // that they take
+  int64_t bytes = 0;  // of both
 };
 
 class PlannerCache {
  public:
-  // `options`: of all plans.
+  // `options` apply to all plans.
   explicit PlannerCache(PlannerOptions options = {}, const PlannerCacheLimits& limits = {});
   ~PlannerCache();
 
-  // As MakePlan with the options of the cache, but for reduce_dtype where it is given. Refusals are
-  // not remembered.
+  // As MakePlan with the cache's options, except for `reduce_dtype` if given. Errors are not
+  // cached.
   absl::StatusOr<Plan> Find(const Sharding& from, const Sharding& to,
                             std::optional<DType> reduce_dtype = std::nullopt);
-  // The same under a budget that several plans share, in place of options().max_work. What was
-  // found before is not charged again, so whether the budget does depends on that.
+  // The same, but charges the work to `budget`, which several plans share, instead of
+  // options().max_work. Cached results are not charged, so whether the budget suffices depends on
+  // earlier calls.
   absl::StatusOr<Plan> Find(const Sharding& from, const Sharding& to,
                             std::optional<DType> reduce_dtype, WorkBudget& budget);
 
@@ -68,7 +70,7 @@ class PlannerCache {
 
  private:
   struct Parts;
-  // `charges_known`: paths that were found before count as if they were found now.
+  // `charges_known`: cached paths are charged as if they were searched for now.
   absl::StatusOr<Plan> Find(const Sharding& from, const Sharding& to,
                             std::optional<DType> reduce_dtype, WorkBudget& budget,
                             bool charges_known);

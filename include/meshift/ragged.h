@@ -1,5 +1,5 @@
-// Ragged sizes that no rank knows alone: each says how many rows it has, and all learn the sizes of
-// a ragged shard.
+// SizeExchange: gathers the sizes of a ragged shard, when each rank knows only its own number of
+// rows.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto exchange, SizeExchange::Create(mesh, engine));    // once
 //   MESHIFT_ASSIGN_OR_RETURN(Placement::Sizes sizes, exchange->Gather(/*mesh_dim=*/0, tokens));
@@ -9,8 +9,8 @@
 //                                       {Placement::RaggedShard(0, sizes),
 //                                       Placement::Replicate()}));
 //
-// A sharding is one for the whole mesh. So all its ranks tell each other, in one small all-gather,
-// and those with the same coordinate on the mesh dim have to agree.
+// A Sharding describes the whole mesh. So all ranks of the mesh exchange their sizes in one small
+// all-gather, and ranks with the same coordinate on the mesh dim must agree.
 #ifndef MESHIFT_RAGGED_H_
 #define MESHIFT_RAGGED_H_
 
@@ -31,32 +31,33 @@ namespace MESHIFT_API meshift {
 
 class GroupCache;  // comm/executor/group_cache.h
 
-// Not for use from several threads, nor while another thread uses the engine's world, which is the
-// communicator where the mesh has all ranks.
+// Not thread-safe. If the mesh has all ranks, it uses the engine's world communicator, which no
+// other thread may use meanwhile.
 class SizeExchange {
  public:
   ~SizeExchange();
-  // Collective over the mesh's ranks. `engine` must outlive it. Errors: those of
-  // a group that cannot be made, and of memory that there is not.
+  // Collective over the mesh's ranks. `engine` must outlive the result. Errors: those of
+  // Engine::Split and Engine::Allocate.
   static absl::StatusOr<std::unique_ptr<SizeExchange>> Create(const DeviceMesh& mesh,
                                                               Engine* engine);
 
-  // The rows of every coordinate of `mesh_dim`, of which this rank's has `rows`; equal on all
-  // ranks. Collective over the mesh's ranks, and waits for them. INVALID_ARGUMENT, alike on all
-  // ranks, names the ranks that disagree or are wrong: another mesh dim, or none of the mesh; rows
-  // below 0 (with which a rank can make the call fail for all); other rows than a rank with the
-  // same coordinate; 2^63 or more in all. Else an error of the engine.
+  // Returns the rows of every coordinate of `mesh_dim`, equal on all ranks; `rows` is this rank's
+  // own number. Collective over the mesh's ranks, and waits for them. INVALID_ARGUMENT, equal on
+  // all ranks, names the ranks at fault: they pass different mesh dims, or one that is not in the
+  // mesh; rows below 0 (by which a rank can make the call fail for all); rows that differ from
+  // those of a rank with the same coordinate; or 2^63 rows or more in all. Otherwise errors of the
+  // engine.
   absl::StatusOr<Placement::Sizes> Gather(int mesh_dim, int64_t rows);
 
  private:
-  // What a rank tells the others.
+  // The message of one rank.
   struct Word {
     int64_t mesh_dim = 0;
     int64_t rows = 0;
   };
 
   SizeExchange(DeviceMesh mesh, Engine* engine);
-  // Puts the exchange on the stream.
+  // Enqueues the exchange on the stream.
   absl::Status Queue(const Word& own, std::vector<Word>* by_member);
   // `words` by position in the mesh.
   absl::StatusOr<Placement::Sizes> SizesOf(const std::vector<Word>& words) const;

@@ -1,4 +1,5 @@
-// Redistributor: turns tensors from one sharding into another, on an engine.
+// Redistributor: redistributes tensors from one sharding to another, on an engine. It plans each
+// pair of shardings once, and caches the result.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Create({{"ddp", 8}, {"fsdp", 5}, {"tp", 1}}));
 //   MESHIFT_ASSIGN_OR_RETURN(auto from, Sharding::Parse("bf16[8192,8192]", mesh, "P,P,R"));
@@ -8,50 +9,48 @@
 //       RunHandle run, redistribute({.from = from, .to = to, .source = in, .target = out}));
 //   MESHIFT_RETURN_IF_ERROR(run.Wait());
 //
-// From one mesh to another: make the redistributor for a mesh that has the ranks of both (UnionMesh
-// of meshift/union_mesh.h); `from` and `to` name their own meshes.
+// From one mesh to another: make the redistributor for a mesh with the ranks of both (UnionMesh of
+// meshift/union_mesh.h); `from` and `to` have their own meshes.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto all, UnionMesh(trainer, server));
 //   MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute, Redistributor::Create(all, engine));
 //
-// All ranks of the redistributor's mesh make the same calls in the same order, also those that are
-// in no mesh of a call: of a tensor whose mesh it is not in, a rank gives no view (TensorView()),
-// or one without elements. Where several threads make calls, tickets say which
-// comes when (Redistribution::ticket). Calls only put work on streams, so one thread may drive many
-// ranks. The first call for a pair of shardings plans, lowers and splits groups; the next ones find
-// all that.
+// Order: all ranks of the redistributor's mesh make the same calls in the same order. A rank
+// outside a tensor's mesh makes the call too, with an empty view (TensorView()) or one without
+// elements. If several threads make calls, tickets define the order (Redistribution::ticket). Calls
+// only enqueue work on streams, so one thread may drive many ranks. The first call for a pair of
+// shardings plans, lowers and splits groups; later calls reuse the result.
 //
-// Each group has a stream of its own, so that redistributions over different groups overlap, and
-// nothing orders two calls but what they say: a call that reads what another one writes comes
-// `after_run`, or behind its Wait(). On the device nothing waits for the host, nor the host for
-// anything but in Wait() and in the agreement of calls.
+// Streams: each group has its own stream, so that redistributions over different groups overlap.
+// Two calls are ordered only on request: a call that reads the target of another one must name it
+// in `after_run`, or be made after its Wait(). The host waits for the device only in Wait() and in
+// the agreement of calls; the device never waits for the host.
 //
-// Several redistributors of one engine: all ranks make them in one order. Where the engine splits
-// freely (local, MPI), nothing orders the calls of one among those of another. On NCCL all ranks
-// make all calls of all redistributors in one order, as NCCL itself wants it; tickets only order
-// the calls of one.
+// Several redistributors of one engine: all ranks make them in the same order. If communicators are
+// nearly free (local, MPI), calls of different redistributors need no common order. On NCCL all
+// ranks make all calls of all redistributors in one order, which NCCL requires; tickets order only
+// the calls of one redistributor.
 //
-// Agreement: ranks tell each other which plan each runs in which call, where the engine has a
-// control channel. Calls are numbered, from 0, in the order that they are made: each call that
-// runs, each Prepare of two shardings or of a list, each plan of a Prepare of plans. What is
-// refused (INVALID_ARGUMENT, UNIMPLEMENTED, a limit on memory) has no number. Ranks that disagree
-// get FAILED_PRECONDITION, which names the plans: in the calls that wait for their peers' word at
-// once, in others when the engine finds its own error, or times out.
+// Agreement: if the engine has a control channel, ranks compare the plans that they run in each
+// call. Calls are numbered from 0 in the order that they are made: each call that runs, each
+// Prepare of two shardings or of a list, and each plan of a Prepare of plans. A refused call
+// (INVALID_ARGUMENT, UNIMPLEMENTED, a memory limit) gets no number. Ranks that disagree get
+// FAILED_PRECONDITION, which names the plans: at once in calls that wait for their peers
+// (RedistributorOptions::agreement), in other calls when the engine reports an error or times out.
 //
-// Tensors may have any strides, a source also zero ones; elements of a target must not overlap each
-// other. Copies read and write them where they are; what needs contiguous memory goes through the
-// workspace, which then is larger than the plan says (WorkspaceBytes). Of f4e2m1, neighbours in the
-// last dim share a byte, so its stride is 1 and the others are even.
+// Strides: tensors may have any strides, a source also zero ones; elements of a target must not
+// overlap each other. Copies access tensors in place. Steps that need contiguous memory use the
+// workspace, which is then larger than the plan says (WorkspaceBytes). In f4e2m1, neighbours in the
+// last dim share a byte, so its stride must be 1 and the others even.
 //
-// Source and target may be one buffer: begin at one address, whatever their sizes and strides. That
-// is always right, because a plan of several steps reads the source in the first and writes the
-// target in the last; an all_reduce of contiguous tensors is then made in place, and any other
-// single step works on a copy, in the workspace, of the smaller of the two. Any other overlap is
-// refused.
+// Source and target may share one buffer if they begin at the same address, with any sizes and
+// strides. A plan of several steps reads the source in the first and writes the target in the last.
+// An all_reduce of contiguous tensors is made in place; any other single step uses a copy of the
+// smaller of the two, in the workspace. Any other overlap is refused.
 //
-// Errors: one about the arguments of a call changes nothing. An error of the engine or a group is
-// for good: it ends the groups and tells the peers, so that none waits for this rank, and every
-// later call returns it. The target's contents are then unspecified.
+// Errors: an error about the arguments of a call has no effect. An error of the engine or a group
+// is permanent: it ends the groups, is reported to the peers, so that none waits for this rank, and
+// is returned by every later call. The target's contents are then unspecified.
 #ifndef MESHIFT_REDISTRIBUTOR_H_
 #define MESHIFT_REDISTRIBUTOR_H_
 
@@ -81,77 +80,75 @@ namespace MESHIFT_API meshift {
 
 class PlannerCache;  // meshift/planner_cache.h
 
-// How a redistributor plans and runs, and what it counts.
+// Options and counters of a redistributor.
 //
 //   Redistributor::Create(mesh, engine, {.planning = {.topology = h100},
 //                                        .agreement = Agreement::kAlways});
 
-// Which calls wait until all peers have told which plan they run.
+// Which calls wait until all peers have announced their plan.
 enum class Agreement : uint8_t { kOff, kFirstCalls, kAlways };
 
-// Whether each group has a stream of its own, or all share one, as where a framework has one stream
-// for communication: then a call waits for all before it. To compare with; bits are the same.
+// Whether each group has its own stream, or all share one, as in a framework with a single
+// communication stream: then a call waits for all earlier ones. For comparisons; bits are the same.
 enum class StreamMode : uint8_t { kPerGroup, kSingleStream };
 
-// What few programs set.
+// Options that few programs set.
 struct RedistributorExpertOptions {
-  // None: what the engine says of itself (Engine::Capabilities), so that plans name it.
+  // The engine's capabilities, an input of planning. None: Engine::Capabilities().
   std::optional<EngineCapabilities> capabilities = std::nullopt;
-  // Whether plans that the caller brings are proven (meshift/verifier.h) before they run.
+  // Whether plans passed by the caller are verified (meshift/verifier.h) before they run.
   bool verify_plans = true;
-  bool time_steps = false;  // whether last_run() has the time of each step
-  // Bytes, about, that each of three caches may hold: of plans; of programs for plans that are
-  // made; of programs for plans that the caller brings. What was not used for the longest time
-  // goes first.
+  bool time_steps = false;  // whether last_run() measures the time of each step
+  // The approximate limit, in bytes, of each of three caches: plans; programs of own plans;
+  // programs of the caller's plans. The least recently used entry is evicted first.
   int64_t max_cached_bytes = int64_t{64} << 20;
-  int64_t agreement_calls = 16;  // kFirstCalls: those with numbers below it; equal on all ranks
+  int64_t agreement_calls = 16;  // kFirstCalls: calls with smaller numbers wait; equal on all ranks
   StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
-  // A list of tensors: those whose collectives send at most so many bytes each are merged into
-  // few collectives (comm/program/coalesce.h). Equal on all ranks. None: as many as a collective
-  // carries while it starts, which the engine says, or the topology's fastest links. 0: only what
-  // sends nothing.
+  // Lists of tensors: collectives that send at most this many bytes each are merged into fewer
+  // collectives (comm/program/coalesce.h). Equal on all ranks. None: Engine::CoalesceBytes(), or
+  // the bytes that the topology's fastest links send in a collective's start-up time. 0: only
+  // collectives that send nothing are merged.
   std::optional<int64_t> coalesce_bytes = std::nullopt;
 };
 
 struct RedistributorOptions {
-  // How plans are made; equal on all ranks. `planning.engine` is not looked at (expert.capabilities
-  // is), nor `planning.groups.root`, which is the redistributor's mesh.
+  // Options of planning; equal on all ranks. Two fields are ignored: `planning.engine` (see
+  // expert.capabilities) and `planning.groups.root` (the root is the redistributor's mesh).
   PlannerOptions planning = {};
-  // Which calls wait for their peers' word; equal on all ranks.
+  // Which calls wait for their peers; equal on all ranks.
   Agreement agreement = Agreement::kFirstCalls;
-  // For peers that are to agree, and for a ticket that is missing. None: the engine's
-  // (Engine::timeouts), where the first call of all is of the phase of setup.
+  // The time-out of the agreement and of a missing ticket. None: Engine::timeouts(), with the setup
+  // time-out for the first call.
   std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
-  // Where plans are made and remembered; several redistributors may share it, so that each plan is
-  // made once in a process. Of PlanningOptions(mesh, engine, options). None: the redistributor's
-  // own.
+  // The cache that makes the plans. Several redistributors of a process may share one. It must be
+  // made with PlanningOptions(mesh, engine, options). None: the redistributor's own.
   std::shared_ptr<PlannerCache> plans = nullptr;
 
   RedistributorExpertOptions expert = {};
 };
 
-// How a redistributor of this mesh and these options plans: `options.plans` is made of this.
+// The planner options that a redistributor of this mesh and these options uses; for
+// `options.plans`.
 PlannerOptions PlanningOptions(const DeviceMesh& mesh, const Engine& engine,
                                const RedistributorOptions& options);
 
 struct RedistributorStats {
   int64_t calls = 0;
-  int64_t plans_made = 0;     // planned or verified, and lowered, because they were not cached
-  int64_t plans_reused = 0;   // found
-  int64_t plans_cached = 0;   // now
-  int64_t programs_made = 0;  // lowered for other layouts than row-major
+  int64_t plans_made = 0;     // not cached: planned or verified, and lowered
+  int64_t plans_reused = 0;   // found in the cache
+  int64_t plans_cached = 0;   // in the cache now
+  int64_t programs_made = 0;  // lowered for layouts that are not row-major
   GroupCacheStats groups;
-  // Calls that named a symmetric pool: how many used it, and why others did not. The rest of
-  // `calls` named none.
+  // Calls that named a symmetric pool: the number that used it, and why the others did not.
   SymmetricCounts symmetric;
 };
 
-// One redistribution: what a Redistributor is asked to do.
+// One redistribution: the argument of a call.
 //
 //   redistribute({.from = from, .to = to, .source = in, .target = out, .after = &compute_stream})
 
-// Scratch memory of the caller, aligned to 16 bytes; untouched until the work is done. None: the
-// redistributor keeps its own, which grows with the plans.
+// Scratch memory of the caller, aligned to 16 bytes; must not be used until the work is done. None:
+// the redistributor's own, which grows with the plans.
 struct Workspace {
   void* data = nullptr;
   int64_t bytes = 0;
@@ -160,32 +157,33 @@ struct Workspace {
 struct Redistribution {
   Sharding from;
   Sharding to;
-  TensorView source;  // this rank's local tensors; none where it is not in the tensor's mesh
+  TensorView source;  // this rank's local tensors; empty if it is not in the tensor's mesh
   TensorView target;
   Workspace workspace = {};
-  // The source is given up: once it was read, its memory takes values and packed pieces on the way,
-  // as far as they fit, and the call needs so much less workspace. Its contents are then
-  // unspecified. Without effect on a source that is not contiguous or not aligned to 16 bytes.
+  // Donates the source: once it is read, its memory holds intermediate values and packed pieces, if
+  // they fit, which saves workspace. Its contents are then unspecified. No effect if the source is
+  // not contiguous or not aligned to 16 bytes.
   bool consume_source = false;
-  // In which partial values are reduced (PlannerOptions). Equal on all ranks.
+  // PlannerOptions::reduce_dtype of this call. Equal on all ranks.
   std::optional<DType> reduce_dtype = std::nullopt;
 
-  // What must be done before the source is read or the target is written: all work that is on this
-  // stream of the same engine now, and that earlier run. Null and empty: nothing, memory is ready.
+  // Dependencies: the source is not read and the target is not written before all work now on the
+  // stream `after`, of the same engine, and the run `after_run` are done. Null and empty: none.
   Stream* after = nullptr;
   RunHandle after_run = {};
-  // The place of this call in the order of all calls, where several threads make them: 0, 1, 2, ...
-  // of the redistributor, in an order that is equal on all ranks. All calls have one, or none has.
-  // A call waits for those before it; one that is refused has used its ticket up.
+  // The position of this call in the order of all calls of the redistributor, if several threads
+  // make them: 0, 1, 2, ..., equal on all ranks. Either all calls have a ticket or none. A call
+  // waits for those before it. A refused call uses up its ticket.
   std::optional<int64_t> ticket = std::nullopt;
 
-  // Where the tensors lie in symmetric memory: the call then goes without packing and messages if
-  // its plan, the group and the engine allow it, else as always (docs/symmetric_memory.md). Equal
-  // on all ranks, also on those whose part is empty. Null: nothing is looked at.
+  // The tensors' places in symmetric memory. The call then needs no packing and no messages, if its
+  // plan, the group and the engine allow that; otherwise it runs as usual
+  // (docs/symmetric_memory.md). Equal on all ranks, also on those with an empty part. Null: not
+  // used.
   const SymmetricUse* symmetric = nullptr;
 };
 
-// What a plan that was made elsewhere is run with: as the fields of a Redistribution say.
+// Options to run a given plan; as the fields of Redistribution.
 struct PlanRunOptions {
   Workspace workspace = {};
   bool consume_source = false;
@@ -194,14 +192,14 @@ struct PlanRunOptions {
   std::optional<int64_t> ticket = std::nullopt;
 };
 
-// A rank's part of a tensor, row-major, with the sharding that says which part: as DTensor is to a
-// torch.Tensor. Owns its memory, which is the engine's and must not outlive it. Movable.
+// A rank's row-major part of a tensor with its sharding, as DTensor is for torch.Tensor. Owns its
+// memory, which comes from the engine and must not outlive it. Movable.
 class ShardedTensor {
  public:
   const Sharding& sharding() const { return sharding_; }
   const TensorView& view() const { return view_; }
   const Shape& shape() const { return view_.shape; }  // of the part
-  void* data() const { return view_.data; }           // null where there are no elements
+  void* data() const { return view_.data; }           // null if it has no element
   int64_t size_bytes() const { return view_.NumBytes(); }
 
  private:
@@ -214,81 +212,80 @@ class ShardedTensor {
   std::unique_ptr<Buffer> memory_;
 };
 
-// Movable. Safe for concurrent use, but moves and last_run(); calls of several threads have
+// Movable. Safe for concurrent use, except for moves and last_run(); calls of several threads need
 // tickets.
 class Redistributor {
  public:
   Redistributor(Redistributor&&) = default;
   Redistributor& operator=(Redistributor&&) = default;
 
-  // Collective over the mesh's ranks, which are ranks of the engine's world. A rank that is not in
-  // the mesh may have one too, and must on engines whose splits concern all ranks (NCCL): it holds
-  // nothing, and all calls do nothing, but that a Prepare still returns its plan. `engine` must
-  // outlive the redistributor and its handles. INVALID_ARGUMENT: an option, or a rank of the mesh
-  // that is not in the engine's world; else errors of the engine and its control channel.
+  // Collective over the mesh's ranks, which are ranks of the engine's world. A rank outside the
+  // mesh may make one too, and must on engines whose splits involve all ranks (NCCL): its calls do
+  // nothing, but Prepare still returns its plan. `engine` must outlive the redistributor and its
+  // handles. INVALID_ARGUMENT: an invalid option, or a rank of the mesh is not in the engine's
+  // world. Otherwise errors of the engine and its control channel.
   static absl::StatusOr<Redistributor> Create(const DeviceMesh& mesh, Engine* engine,
                                               const RedistributorOptions& options = {});
 
-  // Puts the redistribution on streams. `source` is only read, unless it is consumed or one buffer
-  // with `target`; neither overlaps the workspace; all stay untouched until the work is done.
-  // INVALID_ARGUMENT, UNIMPLEMENTED, RESOURCE_EXHAUSTED: as MakePlan; a rank of `from` or `to` that
-  // is not in mesh(); or a view that is not what the sharding says. DEADLINE_EXCEEDED: a ticket or
+  // Enqueues the redistribution on streams. `source` is only read, unless it is consumed or shares
+  // a buffer with `target`. Neither may overlap the workspace. All must not be used until the work
+  // is done. INVALID_ARGUMENT, UNIMPLEMENTED, RESOURCE_EXHAUSTED: as MakePlan; or a rank of `from`
+  // or `to` is not in mesh(); or a view does not match its sharding. DEADLINE_EXCEEDED: a ticket or
   // a peer is missing.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> operator()(const Redistribution& what);
-  // Several tensors at once, coalesced into few collectives where the promise and their sizes allow
-  // it: one handle, one ticket, one workspace (WorkspaceBytes), none of their own. Comes after all
-  // that any of them comes after. What one tensor writes no other may use. Where one is refused,
-  // nothing is done.
+  // Several tensors at once, merged into few collectives if the promise and their sizes allow it.
+  // The list has one handle, one ticket and one workspace (WorkspaceBytes); its elements have none.
+  // It waits for the dependencies of all elements. No other element may use the target of an
+  // element. If one is refused, nothing is done.
   absl::StatusOr<RunHandle> operator()(absl::Span<const Redistribution> list,
                                        const Workspace& workspace = {},
                                        std::optional<int64_t> ticket = std::nullopt);
-  // Runs a plan that was made elsewhere, once it is verified; an error names the rule.
+  // Runs a given plan after verifying it (see verify_plans); an error names the broken rule.
   absl::StatusOr<RunHandle> Run(const Plan& plan, const TensorView& source,
                                 const TensorView& target, const PlanRunOptions& options = {});
 
-  // Does all that a first call does, but run: plans, lowers, makes groups and the workspace.
-  // Collective, as the calls are; without a ticket, so not while calls with tickets are made. The
-  // plan says how much workspace it needs.
+  // Does the work of a first call without running it: plans, lowers, makes the groups and the
+  // workspace. Collective, as calls are. Has no ticket: do not use it while calls with tickets are
+  // made. The plan has the size of the workspace.
   absl::StatusOr<Plan> Prepare(const Sharding& from, const Sharding& to,
                                std::optional<DType> reduce_dtype = std::nullopt);
   absl::Status Prepare(absl::Span<const Plan> plans);
-  // As for a call with this list: also what is coalesced, and its workspace. Of the views only the
-  // layouts count; memory may be null, which is taken to be aligned and apart. What the tensors are
-  // to come after is not waited for.
+  // Prepares a call with this list, with its merged collectives and its workspace. Only the layouts
+  // of the views matter; data may be null, which counts as aligned and not overlapping.
+  // Dependencies (`after`, `after_run`) are ignored.
   absl::Status Prepare(absl::Span<const Redistribution> list);
-  // How much workspace a call with these views needs on this rank, which may be more than the plan
-  // says (strides, one buffer) or less (a consumed source). Their memory may be null, which is
-  // taken to be aligned and apart. Not collective; makes no groups.
+  // The workspace in bytes that a call with these views needs on this rank: more than the plan says
+  // for strides or one buffer, less for a consumed source. The views' data may be null, which
+  // counts as aligned and not overlapping. Not collective; makes no groups.
   absl::StatusOr<int64_t> WorkspaceBytes(const Plan& plan, const TensorView& source,
                                          const TensorView& target,
                                          bool consume_source = false) const;
-  // Plans, lowers and remembers what the call will run, so stats() change. Waits, as stats() does,
-  // while another thread's call is issued: for the whole time-out, where that awaits its peers.
+  // Plans, lowers and caches the programs of the call, so stats() change. Like stats(), waits while
+  // another thread issues a call: up to the time-out if that call waits for its peers.
   absl::StatusOr<int64_t> WorkspaceBytes(absl::Span<const Redistribution> list) const;
 
-  // A pool of symmetric memory for calls over the groups of these mesh dims (ascending), by which
-  // Redistribution::symmetric may name it. Collective, as Prepare is. The pool keeps what it needs
-  // of this redistributor; destroy it before the engine, on all ranks. UNIMPLEMENTED says why the
-  // engine has no such memory for these groups; all their members learn that. FAILED_PRECONDITION:
-  // a rank outside the mesh, which has no group and makes no such call.
+  // A pool of symmetric memory for calls over the groups of these mesh dims (ascending), for use in
+  // Redistribution::symmetric. Collective, as Prepare is. The pool may outlive this redistributor;
+  // destroy it before the engine, on all ranks. UNIMPLEMENTED, on all members: the engine has no
+  // such memory for these groups; the message says why. FAILED_PRECONDITION: this rank is outside
+  // the mesh and so has no group.
   absl::StatusOr<std::unique_ptr<SymmetricPool>> MakeSymmetricPool(
       absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options = {});
 
-  // Ends all work, also that of other ranks, with ABORTED; so do all later calls, unless there was
-  // an error before. May be called twice, and from any thread.
+  // Ends all work, on all ranks, with ABORTED; later calls return ABORTED too, or an earlier error.
+  // May be called repeatedly and from any thread.
   void Abort();
 
-  // This rank's part of a tensor of this sharding, in memory of its own whose contents are
-  // unspecified; without elements where the rank is outside the sharding's mesh.
-  // RESOURCE_EXHAUSTED: there is no more memory.
+  // Allocates this rank's part of a tensor of this sharding; contents are unspecified. It has no
+  // elements if the rank is outside the sharding's mesh. RESOURCE_EXHAUSTED: out of memory.
   absl::StatusOr<ShardedTensor> Empty(const Sharding& sharding) const;
-  // The row-major view of this rank's part, which begins at `data`.
+  // The row-major view of this rank's part at `data`.
   TensorView View(const Sharding& sharding, void* data) const;
-  TensorView View(const Sharding& sharding, const void* data) const;  // to read
+  TensorView View(const Sharding& sharding, const void* data) const;  // read-only
 
   RedistributorStats stats() const;
-  // Of the last call on this rank: bytes sent per step, and times where time_steps is set. Of a
-  // list: the steps of its programs, one behind the other.
+  // The record of the last call on this rank: bytes sent per step, and times if time_steps is set.
+  // For a list: the steps of its programs in sequence.
   const RunRecord& last_run() const;
   const DeviceMesh& mesh() const;
   int64_t rank() const;  // the engine's

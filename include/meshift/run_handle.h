@@ -1,4 +1,4 @@
-// Work that a redistributor has put on streams.
+// RunHandle: a handle to the work of one call of a Redistributor.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(RunHandle run, redistribute({...}));
 //   MESHIFT_RETURN_IF_ERROR(run.Wait(*consumer));   // later work on `consumer` comes after it
@@ -21,10 +21,10 @@ class RedistributorImpl;
 struct Run;
 }  // namespace run_internal
 
-// Copies mean the same work; cheap. Safe for concurrent use, but assignments. Dropping a handle
-// neither waits nor cancels: the work goes on, its tensors must stay until it is done, and nobody
-// can tell any more when that is, but by waiting for a later call that came after it, or by the
-// redistributor's end, which waits for all work.
+// Copies are cheap and refer to the same work. Safe for concurrent use, except for assignments.
+// Dropping a handle neither waits nor cancels: the work continues, and its tensors must stay valid
+// until it is done. Without the handle, its end can only be known by waiting for a later call that
+// depends on it, or by destroying the redistributor, which waits for all work.
 class RunHandle {
  public:
   RunHandle() = default;  // nothing to wait for
@@ -40,16 +40,16 @@ class RunHandle {
     if (run_ != nullptr) Release();
   }
 
-  // Whether Wait() would return without waiting. Never waits itself, but where MPI does. Goes on
-  // with work where MPI allows the engine no thread of its own (meshift/mpi_engine.h). Some engines
-  // work only while somebody waits (LocalWorldOptions::num_workers = 0): there it stays false until
-  // somebody has.
+  // Whether Wait() would return without waiting. Does not wait, unless MPI does. Advances the work
+  // if the MPI engine has no thread of its own (meshift/mpi_engine.h). With
+  // LocalWorldOptions::num_workers = 0 work runs only inside waits: there it stays false until a
+  // thread has waited.
   bool IsDone() const;
-  // Waits until this work is done, not for other work. Returns the redistributor's first error. May
-  // be called again. DEADLINE_EXCEEDED, where ranks are missing, names them where they can be
-  // known; FAILED_PRECONDITION names the plans of ranks that disagree.
+  // Waits until this work is done. Returns the redistributor's first error. May be called again.
+  // DEADLINE_EXCEEDED: ranks are missing; the message names them if they are known.
+  // FAILED_PRECONDITION: ranks disagree; the message names their plans.
   absl::Status Wait() const;
-  // Makes later work on `stream`, of the same engine, wait for this work; the host does not.
+  // Makes later work on `stream`, of the same engine, wait for this work; the host does not wait.
   absl::Status Wait(Stream& stream) const;
 
  private:

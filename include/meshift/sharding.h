@@ -6,11 +6,11 @@
 //   s.CutsOf(0);                         // {0}: mesh dim 0 cuts tensor dim 0
 //   s.PlacementsText();                  // "S(0),S(1)"
 //
-// When several mesh dims cut one tensor dim, CutsOf() says in which order, outermost first; default
-// is mesh order, another order is written with the place: "S(0)[1],S(0)[0]". Cuts are
-// torch.chunk's: pieces of ceil(D / n), trailing pieces short or empty; nested cuts cut the piece
-// again. An empty piece's offset is the end of what was cut. A ragged cut ("S(0){3,0,5}") is always
-// outermost; one whose sizes are those of chunks of ceil(D / n) is the plain cut "S(0)".
+// When several mesh dims cut one tensor dim, CutsOf() has the shard order, outermost first. The
+// default is mesh order; another order is written with positions: "S(0)[1],S(0)[0]". Cuts are those
+// of torch.chunk: pieces of ceil(D / n), the last ones short or empty; nested cuts divide a piece
+// again. The offset of an empty piece is the end of the cut range. A ragged cut ("S(0){3,0,5}") is
+// always outermost; one whose sizes are those of the plain cut is stored as "S(0)".
 //
 // A Sharding is an immutable value; copies share what it says. Safe for concurrent use.
 #ifndef MESHIFT_SHARDING_H_
@@ -58,19 +58,19 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-// The common part; where there is none, a box with a size of 0. REQUIRES: equal ranks.
+// The intersection; if it is empty, a box with a size of 0. REQUIRES: equal numbers of dims.
 Box Intersect(const Box& a, const Box& b);
-int64_t CommonElements(const Box& a, const Box& b);  // of that part
-// Whether every element of `inner` is in `outer` (always true of an empty one).
+int64_t CommonElements(const Box& a, const Box& b);  // of the intersection
+// Whether every element of `inner` is in `outer` (true if `inner` is empty).
 bool Contains(const Box& outer, const Box& inner);
-// Whether `inner`'s elements lie in one run, in order, in the row-major content of `outer`; a box
-// of fewer than two elements does. REQUIRES: Contains(outer, inner).
+// Whether the elements of `inner` are contiguous and in order in the row-major content of `outer`;
+// true for fewer than two elements. REQUIRES: Contains(outer, inner).
 bool IsContiguousIn(const Box& inner, const Box& outer);
 // The position of inner's first element in the row-major content of outer.
 // REQUIRES: Contains(outer, inner) and !inner.IsEmpty().
 int64_t OffsetIn(const Box& inner, const Box& outer);
 
-// A dtype with a global shape: "bf16[8192,8192]"; rank 0 is "f32[]".
+// A dtype with a global shape: "bf16[8192,8192]"; "f32[]" has no dims.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(TensorType type, TensorType::Parse("bf16[8192,8192]"));
 //   Bytes(type.dtype, NumElements(type.shape));  // 134217728
@@ -81,10 +81,10 @@ struct TensorType {
   DType dtype = DType::kF32;
   Shape shape;
 
-  // At most kMaxTensorRank dims, each >= 0, at most 2^63 - 1 elements and bytes in all. Both hold
-  // without the dims of size 0 too, so that no product of sizes overflows.
+  // At most kMaxTensorRank dims, each >= 0, at most 2^63 - 1 elements and bytes in all. The last
+  // two limits also hold without the dims of size 0, so that no product of sizes overflows.
   static absl::StatusOr<TensorType> Create(DType dtype, Shape shape);
-  // Reads what ToString prints, with spaces wherever one likes.
+  // Reads the format of ToString; spaces are allowed anywhere.
   static absl::StatusOr<TensorType> Parse(std::string_view text);
   std::string ToString() const;
   friend bool operator==(const TensorType&, const TensorType&) = default;
@@ -96,11 +96,11 @@ using Cuts = absl::InlinedVector<int, 4>;
 class Sharding {
  public:
   // `placements`: one per mesh dim; negative tensor dims count from the end. `cuts`: per tensor dim
-  // the mesh dims that cut it, outermost first; where a list or all of `cuts` is empty: mesh order,
-  // but a ragged cut first. INVALID_ARGUMENT names the value and the rule: count of placements
-  // unlike the mesh's, tensor dim out of range, an order that is none, partial kinds mixed (only
-  // sum with avg), an op that the dtype does not have, ragged sizes that do not add up, f4e2m1 cut
-  // inside a byte.
+  // the mesh dims that cut it, outermost first; an empty list, or empty `cuts`, means mesh order
+  // with a ragged cut first. INVALID_ARGUMENT, which names the value and the rule: the number of
+  // placements differs from the mesh dims; a tensor dim is out of range; an invalid shard order;
+  // mixed partial ops (only sum and avg may be mixed); an op that the dtype does not have; ragged
+  // sizes with a wrong sum; f4e2m1 cut inside a byte.
   static absl::StatusOr<Sharding> Create(DeviceMesh mesh, TensorType tensor,
                                          std::vector<Placement> placements,
                                          std::vector<Cuts> cuts = {});
@@ -110,19 +110,19 @@ class Sharding {
                                         std::string_view placements);
   static absl::StatusOr<Sharding> Parse(TensorType tensor, const DeviceMesh& mesh,
                                         std::string_view placements);
-  // Reads what ToString prints.
+  // Reads the format of ToString.
   static absl::StatusOr<Sharding> Parse(std::string_view text);
-  // The same tensor and mesh, placed otherwise. Errors as those of Create.
+  // The same tensor and mesh with other placements. Errors as those of Create.
   absl::StatusOr<Sharding> WithPlacements(std::string_view placements) const;
   absl::StatusOr<Sharding> WithPlacements(std::vector<Placement> placements,
                                           std::vector<Cuts> cuts = {}) const;
-  // The same placements of a tensor of another shape; of as many dims, if one is cut that is not
-  // there. Ragged sizes must add up to the new one.
+  // The same placements of a tensor of another shape, which must have every tensor dim that is cut.
+  // Ragged sizes must add up to the new size.
   absl::StatusOr<Sharding> WithShape(Shape shape) const;
-  // The same tensor and placements on another mesh, of as many dims.
+  // The same tensor and placements on another mesh with the same number of dims.
   absl::StatusOr<Sharding> OnMesh(const DeviceMesh& mesh) const;
-  // The same placements of a tensor of another dtype. INVALID_ARGUMENT where the dtype does not
-  // have a partial op, or f4e2m1 would be cut inside a byte.
+  // The same placements of a tensor of another dtype. INVALID_ARGUMENT: the dtype does not have a
+  // partial op, or f4e2m1 would be cut inside a byte.
   absl::StatusOr<Sharding> WithDType(DType dtype) const;
 
   const DeviceMesh& mesh() const { return rep_->mesh; }
@@ -135,13 +135,13 @@ class Sharding {
   absl::Span<const int> CutsOf(int tensor_dim) const { return rep_->cuts[tensor_dim]; }
   bool HasPartial() const;
 
-  // What `rank` holds: of a rank outside the mesh nothing, a box of one dim whose size is 0.
+  // The box that `rank` holds. For a rank outside the mesh: a box of one dim with size 0.
   Box LocalBox(int64_t rank) const;
   Box BoxAt(absl::Span<const int64_t> coordinate) const;
-  // The elements of the largest local box. O(mesh dims), and O(sizes) of a ragged cut.
+  // The number of elements of the largest local box. O(mesh dims + ragged sizes).
   int64_t MaxLocalElements() const;
 
-  // "S(0)[1],S(0)[0],R"; places in the cut order only of tensor dims that have not the default one.
+  // "S(0)[1],S(0)[0],R"; positions only for tensor dims without the default shard order.
   std::string PlacementsText() const;
   void AppendPlacementsTo(std::string* text) const;
   // "bf16[10,8] on dp=2,tp=4 as S(0),S(1)"
@@ -157,7 +157,7 @@ class Sharding {
 
  private:
   struct Rep {
-    size_t hash;  // of all the others: shardings are looked up in every call that redistributes
+    size_t hash;  // of the other fields: every redistribution looks up shardings
     DeviceMesh mesh;
     TensorType tensor;
     std::vector<Placement> placements;

@@ -1,4 +1,5 @@
-// Errors: absl::Status, as everywhere in Meshift, and what makes them short to pass on.
+// Helpers for absl::Status, the error type of Meshift: macros that return errors, and two
+// functions.
 //
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(stream));
 //   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
@@ -16,8 +17,8 @@
 #include "absl/status/statusor.h"
 #include "meshift/version.h"
 
-// Both return from the function that they are in. They may stand twice on a line, or in another
-// macro.
+// Both return from the enclosing function on an error. They may be used twice on a line, or in
+// another macro.
 #define MESHIFT_RETURN_IF_ERROR(expr)                                                       \
   do {                                                                                      \
     if (absl::Status meshift_status_ = (expr); ABSL_PREDICT_FALSE(!meshift_status_.ok())) { \

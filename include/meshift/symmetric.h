@@ -1,5 +1,5 @@
-// A bounded pool of symmetric memory (meshift/engine.h) of one communicator:
-// registered buffers of equal size, cut into blocks.
+// A bounded pool of symmetric memory (meshift/engine.h) of one communicator: registered buffers of
+// equal size, divided into blocks.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto pool, SymmetricPool::Create(engine, communicator,
 //                                                             {.buffer_bytes = 64 << 20}));
@@ -7,18 +7,18 @@
 //   pool->TensorAt(block.data);       // {.block = 1, .offset = 0}
 //   MESHIFT_RETURN_IF_ERROR(pool->Free(block.number));
 //
-// Create and Reserve are collective: all members call them with the same arguments, in the same
-// order; nothing else registers memory, so none of it is ever in the way of a call. Members that
-// differ get FAILED_PRECONDITION, which names two and what they ask for.
+// Create and Reserve are collective: all members call them with the same arguments in the same
+// order. Only these two register memory. Members that differ get FAILED_PRECONDITION, which names
+// two members and their requests.
 //
-// Allocate and Free wait for nobody and ask nobody, and give what the sequence of such calls before
-// them makes them give. Members that make the same calls in the same order have blocks of the same
-// numbers at the same places, which is what makes tensors symmetric; so do these like collectives.
-// A redistributor's agreement compares places, and names the ranks that differ.
+// Allocate and Free are local and deterministic: the result depends only on the earlier calls of
+// both. So members that make the same calls in the same order get blocks with equal numbers at
+// equal places, which makes their tensors symmetric. The agreement of a redistributor compares the
+// places, and names ranks that differ.
 //
-// Free a block once the calls that use it are done on this rank: then no member reads it any more.
-// Destroy a pool before its communicator and its engine; where the engine's buffers end
-// collectively (MPI), all members destroy theirs. Safe for concurrent use.
+// A block may be freed once the calls that use it are done on this rank: then no member reads it.
+// Destroy a pool before its communicator and its engine. If that is collective for the engine
+// (MPI), all members must do so. Safe for concurrent use.
 #ifndef MESHIFT_SYMMETRIC_H_
 #define MESHIFT_SYMMETRIC_H_
 
@@ -39,7 +39,8 @@
 
 namespace MESHIFT_API meshift {
 
-// What a call says about its tensors and symmetric memory, and what became of it.
+// SymmetricUse: where the tensors of a call are in symmetric memory. SymmetricMiss: why a call did
+// not use it.
 //
 //   const SymmetricUse use{pool, pool->TensorAt(in.data), pool->TensorAt(out.data)};
 //   redistribute({.from = from, .to = to, .source = in, .target = out, .symmetric = &use});
@@ -47,28 +48,28 @@ namespace MESHIFT_API meshift {
 
 class SymmetricPool;  // meshift/symmetric.h
 
-// A tensor's place in a pool: so many bytes behind the beginning of a block. Block 0: it has none.
+// A tensor's place in a pool: `offset` bytes after the start of a block. Block 0: not in the pool.
 struct SymmetricTensor {
   int64_t block = 0;
   int64_t offset = 0;
   friend bool operator==(const SymmetricTensor&, const SymmetricTensor&) = default;
 };
 
-// Equal on all ranks: what decides must not be what one rank's address happens to be.
+// Equal on all ranks, because it decides which path a call takes.
 struct SymmetricUse {
   SymmetricPool* pool = nullptr;
   SymmetricTensor source = {};
   SymmetricTensor target = {};
 };
 
-// Why a call that names a pool went the ordinary way. Each follows from what is equal on all
-// members of the group.
+// Why a call that names a pool did not use symmetric memory. The reason is equal on all members of
+// the group.
 enum class SymmetricMiss : uint8_t {
   kSource,     // the source has no block
   kTarget,     // the target has none
-  kOperation,  // not one all-gather or reduce-scatter whose blocks lie one behind the other
-  kGroup,      // of another group than the pool's
-  kSize,       // the largest part does not fit into its block behind the offset
+  kOperation,  // not a single all-gather or reduce-scatter of contiguous blocks
+  kGroup,      // not the pool's group
+  kSize,       // the largest part does not fit into its block after the offset
   kOverlap,    // source and target share memory
   kPromise,    // the plan's promise about bits would not be kept
   kEngine,     // the engine has no such symmetric call
@@ -86,17 +87,17 @@ struct SymmetricCounts {
 
 // Equal on all members.
 struct SymmetricPoolOptions {
-  int64_t buffer_bytes = int64_t{64} << 20;  // of each; rounded up to 4 KiB
-  int64_t buffers = 1;                       // that Create makes
-  int64_t max_buffers = 8;                   // ever
+  int64_t buffer_bytes = int64_t{64} << 20;  // size of each buffer; rounded up to 4 KiB
+  int64_t buffers = 1;                       // number that Create registers
+  int64_t max_buffers = 8;                   // upper limit
 };
 
 absl::Status CheckOptions(const SymmetricPoolOptions& options);  // INVALID_ARGUMENT, or OK
 
 struct SymmetricBlock {
-  int64_t number = 0;  // 1, 2, ..., never used again
+  int64_t number = 0;  // 1, 2, ..., never reused
   void* data = nullptr;
-  int64_t bytes = 0;  // as asked for, rounded up to 256
+  int64_t bytes = 0;  // the requested size, rounded up to 256
   int64_t buffer = 0;
   int64_t offset = 0;
 };
@@ -105,15 +106,15 @@ struct SymmetricPoolStats {
   int64_t buffers = 0;  // registered
   int64_t registered_bytes = 0;
   int64_t bytes_in_use = 0;
-  int64_t high_water_bytes = 0;  // of bytes_in_use
+  int64_t high_water_bytes = 0;  // peak of bytes_in_use
   int64_t blocks = 0;
   int64_t allocations = 0;
   int64_t refused = 0;  // allocations
-  // Fragmentation: how much is free, and the largest block that this could be.
+  // Fragmentation: free bytes, and the largest block that could be allocated.
   int64_t free_bytes = 0;
   int64_t largest_free = 0;
   int64_t free_ranges = 0;
-  SymmetricCounts calls;  // of redistributors that named this pool
+  SymmetricCounts calls;  // calls of redistributors that named this pool
 };
 
 class SymmetricPool {
@@ -121,22 +122,22 @@ class SymmetricPool {
   ~SymmetricPool();
   static constexpr int64_t kAlignment = 256;
 
-  // Collective. `engine` and `communicator` must outlive the pool. UNIMPLEMENTED, on all members,
-  // where the engine has no symmetric memory for this communicator, saying why.
+  // Collective. `engine` and `communicator` must outlive the pool. UNIMPLEMENTED, on all members:
+  // the engine has no symmetric memory for this communicator; the message says why.
   static absl::StatusOr<std::unique_ptr<SymmetricPool>> Create(
       Engine* engine, Communicator* communicator, const SymmetricPoolOptions& options = {});
 
-  // Collective: registers as many buffers as are missing to `buffers`. RESOURCE_EXHAUSTED beyond
-  // max_buffers; nothing has changed then.
+  // Collective: registers further buffers until there are `buffers`. RESOURCE_EXHAUSTED, without
+  // effect: `buffers` exceeds max_buffers.
   absl::Status Reserve(int64_t buffers);
 
-  // RESOURCE_EXHAUSTED says how much is free, and how large the largest block could be.
+  // RESOURCE_EXHAUSTED: the message has the free bytes and the size of the largest possible block.
   absl::StatusOr<SymmetricBlock> Allocate(int64_t bytes);
-  // INVALID_ARGUMENT where there is no such block.
+  // INVALID_ARGUMENT: the block does not exist.
   absl::Status Free(int64_t block);
-  // NOT_FOUND where there is no such block. O(1).
+  // NOT_FOUND: the block does not exist. O(1).
   absl::StatusOr<SymmetricBlock> Find(int64_t block) const;
-  // The block that `data` lies in, and where in it; block 0 where it lies in none. O(log n).
+  // The block that contains `data`, and the offset in it; block 0 if none does. O(log n).
   SymmetricTensor TensorAt(const void* data) const;
 
   SymmetricPoolStats stats() const;
@@ -144,11 +145,12 @@ class SymmetricPool {
   // "symmetric pool of group 0-7"
   std::string ToString() const;
 
-  // For redistributors: a block's place for calls, and the count of what became of a call.
+  // For redistributors: a block's place for calls, and the counters of hits and misses.
   SymmetricPlace PlaceOf(const SymmetricBlock& block, int64_t offset) const;
   void CountHit();
   void CountMiss(SymmetricMiss miss);
-  // The one that made the pool, which keeps it; a number that is its own there; the group's ranks.
+  // For the maker of the pool: `owner` is kept alive by the pool, `id` is unique in it, `ranks` are
+  // the group's.
   void SetOwner(std::shared_ptr<void> owner, int64_t id, std::vector<int64_t> ranks) {
     owner_ = std::move(owner);
     id_ = id;

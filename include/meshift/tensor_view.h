@@ -1,4 +1,4 @@
-// A tensor in memory that someone else owns.
+// TensorView: a typed, strided view of memory that the caller owns.
 //
 //   TensorView in = TensorView::Contiguous(data, DType::kBF16, {4096, 512});
 //   TensorView transposed{
@@ -15,7 +15,7 @@
 
 namespace MESHIFT_API meshift {
 
-// Where memory lives.
+// The device of a memory address.
 //
 //   const Device device = {.kind = Device::Kind::kCuda, .index = 1};   // "cuda:1"
 
@@ -26,27 +26,27 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Does not own `data`, which must outlive every operation that was given the view.
+// Does not own `data`, which must outlive every operation that uses the view.
 struct TensorView {
-  void* data = nullptr;  // of element (0, 0, ...); may be null where there are no elements
+  void* data = nullptr;  // of element (0, 0, ...); may be null if NumBytes() is 0
   DType dtype = DType::kF32;
   Shape shape;
   Shape strides;  // in elements, one per dim; may be negative or zero
-  // As its owner says, for the engine to compare. Of the host, as it is unless something is said:
-  // memory that the engine reaches, on an engine of a device too.
+  // The device of `data`; engines check it. The default, the host, also stands for any memory that
+  // the engine can access, on a GPU engine too.
   Device device = {};
-  // Of memory that must not be written: a source, but none that is consumed. Any other use of it is
+  // The memory must not be written: it may be a source that is not consumed; any other use is
   // refused.
   bool read_only = false;
 
-  // Row-major strides for `shape`.
+  // A view with row-major strides for `shape`.
   static TensorView Contiguous(void* data, DType dtype, Shape shape, Device device = {});
-  // The same, of memory that is only read.
+  // The same with read_only set.
   static TensorView ReadOnly(const void* data, DType dtype, Shape shape, Device device = {});
-  // Whether the elements lie in one run in row-major order (strides of dims of size 1 do not
+  // Whether the elements are contiguous in row-major order (strides of dims of size 1 do not
   // matter).
   bool IsContiguous() const;
-  int64_t NumBytes() const;  // of the elements, without what lies between them
+  int64_t NumBytes() const;  // of the elements, without gaps between them
   // "bf16[4096,512]"
   std::string ToString() const;
 };

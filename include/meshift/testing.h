@@ -1,5 +1,6 @@
-// The test kit: what every rank must hold after a redistribution, by the definition of its
-// placements alone, in one process and without a GPU. It shares no code with planner and engines.
+// The test kit: computes the tensors that every rank must hold after a redistribution, directly
+// from the definition of the placements, in one process and without a GPU. It shares no code with
+// planner and engines.
 //
 //   // Your framework's own code: the gradient sync of a data-parallel layer.
 //   const Sharding from = *Sharding::Parse("f32[7,5] on dp=3,tp=2 as P,S(0)");
@@ -13,7 +14,7 @@
 //   EXPECT_TRUE(layer->ok()) << layer->ToString();
 //   // 12 wrong elements: rank 0 holds 1 (0x3f800000) at [3,1], not 0 (0x0)
 //
-//   // What Meshift does in its place: planned, proven, run, compared.
+//   // The same with Meshift: planned, proven, run, compared.
 //   const auto result = testkit::RedistributeAndCheck({.from = from, .to = to});
 //   ASSERT_TRUE(result.ok()) << result.status();
 //   EXPECT_TRUE(result->ok()) << result->ToString();
@@ -22,7 +23,7 @@
 //   EXPECT_THAT(MakePlan(from, to), AllOf(testkit::IsProven(), testkit::KeepsReplicasEqual(),
 //                                         testkit::Takes({"all_reduce{dp}"})));
 //
-// docs/testing_your_framework.md has a whole test. Link //:meshift_testing.
+// docs/testing_your_framework.md has a complete test. Link //:meshift_testing.
 #ifndef MESHIFT_TESTING_H_
 #define MESHIFT_TESTING_H_
 
@@ -52,7 +53,7 @@ class MatchResultListener;  // GoogleTest's
 
 namespace MESHIFT_API meshift {
 
-// How GoogleTest prints them: shardings, promise and one line per step.
+// For GoogleTest: prints the shardings, the promise and one line per step.
 void PrintTo(const Plan& plan, std::ostream* os);
 void PrintTo(const absl::StatusOr<Plan>& plan, std::ostream* os);
 
@@ -61,19 +62,19 @@ namespace testkit {
 // --- The framework's own code ---
 
 struct CheckResult {
-  // Elements, over all ranks, whose value is not the definition's. Where the target is partial, the
-  // op over the first replica of each partial coordinate must give the tensor; an element for which
-  // it does not counts once.
+  // Elements, over all ranks, whose value differs from the definition. If the target is partial,
+  // the op over the first replica of each partial coordinate must give the tensor; an element that
+  // fails this counts once.
   int64_t wrong = 0;
-  // Pairs (element, partial coordinate of the target) for which two ranks hold different bits.
+  // Pairs (element, partial coordinate of the target) with different bits on two ranks.
   int64_t replicas_differ = 0;
-  std::string first_wrong;       // empty: none
+  std::string first_wrong;       // empty: none is wrong
   std::string first_difference;  // "ranks 0 and 5 differ at [1,2]: 3 (0x4040) and 2 (0x4000)"
 
   bool ok() const { return wrong == 0 && replicas_differ == 0; }
-  // Adds the counts of another check; what was wrong first stays.
+  // Adds the counts of another check; keeps the first error texts.
   void Add(const CheckResult& other);
-  // "", or the counts with what is wrong first.
+  // "", or the counts with the first errors.
   std::string ToString() const;
 };
 
@@ -89,7 +90,7 @@ class LocalTensors {
   int64_t num_targets() const { return static_cast<int64_t>(targets_.size()); }
   absl::Span<const std::byte> source_bytes(int64_t position) const { return sources_[position]; }
   absl::Span<std::byte> target_bytes(int64_t position) const { return targets_[position]; }
-  // As elements of a type that has the size of the dtype.
+  // As elements of type T, which must have the size of the dtype.
   template <typename T>
   absl::Span<const T> source(int64_t position) const {
     const absl::Span<const std::byte> bytes = sources_[position];
@@ -110,45 +111,46 @@ struct LayerCheck {
   const Sharding& from;
   const Sharding& to;  // may be on another mesh
   uint64_t seed = 1;   // of the values
-  // Let min and max also meet zeros of both signs, infinities and NaN. For a layer that does not
-  // keep to docs/dtypes.md there: off.
+  // Whether min and max are also tested with zeros of both signs, infinities and NaN. Off for a
+  // layer that treats these differently from docs/dtypes.md.
   bool special_values = true;
 };
 
-// Fills the targets from the sources, for all ranks; may start threads, and waits for them.
+// Fills the targets from the sources, for all ranks. It may start threads, and must join them.
 using LayerFn = absl::FunctionRef<absl::Status(const LocalTensors& local)>;
 
-// Calls `layer` four times: twice with sums that are exact in any order, compared bit for bit; with
-// special values; with full mantissas, compared within a sound bound and, replica with replica, bit
-// for bit. Counts are sums over these. Targets are poisoned before each call.
-// Errors: those of Oracle::Create; of `layer`; FAILED_PRECONDITION where it wrote to a source or
-// next to a target.
+// Calls `layer` four times: twice with sums that are exact in any order, compared bit for bit; once
+// with special values; once with full mantissas, where values are compared within a proven error
+// bound, and replicas bit for bit. Counts are sums over these. Targets are poisoned before each
+// call. Errors: those of Oracle::Create and of `layer`; FAILED_PRECONDITION: it wrote to a source
+// or next to a target.
 absl::StatusOr<CheckResult> CheckLayer(const LayerCheck& check, LayerFn layer);
 
 // --- A plan of Meshift ---
 
 struct RedistributionResult {
   Plan plan;
-  // The first rule of docs/errors.md that the verifier finds broken.
+  // The first broken rule (docs/errors.md) that the verifier found.
   std::optional<PlanFault> fault;
 
-  // Elements over all ranks and runs whose value is not the definition's.
+  // Elements, over all ranks and runs, whose value differs from the definition.
   int64_t wrong = 0;
-  // Elements whose replicas hold different bits, where the engine distorts the sums of each group
-  // in a way of its own: equal bits survive where one group computed the value.
+  // Elements whose replicas hold different bits. The engine distorts the sums of each group
+  // differently, so replicas are equal only if one group computed the value.
   int64_t replicas_differ = 0;
   std::string first_wrong;       // "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"
   std::string first_difference;  // "ranks 0 and 5 differ at [1,2]: 3 (0x4040) and 2 (0x4000)"
 
-  // Sums over the steps of what the worst rank sends: by the plan, and counted from the calls that
-  // were made.
+  // Bytes sent by the worst rank, summed over the steps: according to the plan, and counted from
+  // the actual calls.
   int64_t bytes_planned = 0;
   int64_t bytes_counted = 0;
   std::string first_bytes_differ;  // "step 0 (all_gather{tp}) sends 70 bytes, planned 64"
 
-  // Whether nothing is wrong. Differing replicas are, unless the plan promises nothing about them.
+  // Whether nothing is wrong. Different replicas are wrong unless the plan makes no promise about
+  // them.
   bool ok() const;
-  // "", or what is wrong, one line each.
+  // "", or one line per error.
   std::string ToString() const;
 };
 
@@ -160,21 +162,21 @@ struct RedistributionCheck {
 };
 
 // Plans, verifies, and runs five times: twice with sums that are exact in any order, compared bit
-// for bit, so that a lost contribution cannot hide in rounding; with zeros of both signs,
-// infinities and NaN where min and max are asked for; twice with full mantissas, once within a
-// sound bound and once under adversarial reduction. An error where there is no plan, or where it
-// cannot be run. Takes the memory of all ranks.
+// for bit, so that rounding cannot hide a lost contribution; once with zeros of both signs,
+// infinities and NaN for min and max; twice with full mantissas, once within a proven error bound
+// and once under the adversarial reduction order. Returns an error if planning or running fails.
+// Uses the memory of all ranks.
 absl::StatusOr<RedistributionResult> RedistributeAndCheck(const RedistributionCheck& check);
 
-// The same for a plan that was made elsewhere, also for a wrong one.
+// The same for a given plan, which may be wrong.
 absl::StatusOr<RedistributionResult> RunAndCheck(const Plan& plan, uint64_t seed = 1);
 
 // --- Matchers, on a Plan or on the StatusOr<Plan> that MakePlan returns ---
 //
-// A plan that fails one is printed with its shardings and steps, an error with its message. All but
-// IsProven and KeepsReplicasEqual go by what the plan states of itself.
+// A plan that does not match is printed with its shardings and steps, an error with its message.
+// All except IsProven and KeepsReplicasEqual trust the plan's own statements.
 
-// What the functions below return.
+// The result of the functions below.
 class PlanMatcher {
  public:
   using is_gtest_matcher = void;
@@ -187,7 +189,7 @@ class PlanMatcher {
   PlanMatcher(std::string text, std::string negation, std::function<Answer(const Plan&)> judge);
 
   bool MatchAndExplain(const Plan& plan, ::testing::MatchResultListener* listener) const;
-  // An error matches nothing, so that Not() of any of these holds for it.
+  // An error matches nothing, so Not() of any of these matches it.
   bool MatchAndExplain(const absl::StatusOr<Plan>& plan,
                        ::testing::MatchResultListener* listener) const;
   void DescribeTo(std::ostream* os) const;
@@ -205,7 +207,7 @@ class PlanMatcher {
 // The plan has exactly these steps, in this order, each written op{mesh dims}: "all_reduce{a,b}".
 PlanMatcher Takes(std::vector<std::string> steps);
 
-// The plan promises that replicas hold equal bits (or more than that), and the verifier agrees.
+// The plan promises equal bits of replicas, or more, and the verifier confirms it.
 PlanMatcher KeepsReplicasEqual();
 
 // The steps' bytes_sent, each of the rank that sends most, add up to `bytes` or less.
@@ -221,16 +223,17 @@ PlanMatcher IsProven();
 // ---
 
 enum class Values : uint8_t {
-  // Every result is exact in any order of evaluation, and compared bit for bit. Partial sums: small
-  // integers (avg: multiples of the divisor) at up to 8 partial coordinates, zero at the others;
-  // products: 1, 2 and -1 (integers 1, 2, 3); min, max, and, or, xor: any values of the type, but
-  // of floats neither zeros, infinities nor NaN. What is not partial: any bits.
+  // Every result is exact in any order of evaluation, and is compared bit for bit. Partial sums:
+  // small integers (avg: multiples of the divisor) at up to 8 partial coordinates, zero at the
+  // others. Products: 1, 2 and -1 (integers 1, 2, 3). min, max, and, or, xor: any values of the
+  // type, except zeros, infinities and NaN of floats. Tensors that are not partial: any bits.
   kExact,
   // Floats: sums have full mantissas in (-2, 2) everywhere, products a few between 1/2 and 2;
-  // compared within a sound bound. This shows replicas whose bits differ; a lost contribution it
-  // may hide. Integers: full range, which wraps; compared bit for bit. Other ops as in kExact.
+  // compared within a proven error bound. This detects replicas with different bits, but may miss a
+  // lost contribution. Integers: full range, with wrap-around; compared bit for bit. Other ops as
+  // in kExact.
   kRounding,
-  // As kExact; min and max of floats also meet zeros of both signs, infinities and NaN.
+  // As kExact; min and max of floats also get zeros of both signs, infinities and NaN.
   kSpecial,
 };
 
@@ -239,19 +242,19 @@ struct Fill {
   uint64_t seed = 0;
 };
 
-// What every rank must hold, straight from the placements: a partial value is the op over its
-// group.
+// The reference: computes the tensor that every rank must hold directly from the placements. A
+// partial value is the op over its group.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Oracle oracle, Oracle::Create(from, to));
 //   const Fill fill{.values = Values::kExact, .seed = 7};
 //   oracle.FillSource(fill, position, source);     // for each rank
-//   ...                                            // run what is to be tested
+//   ...                                            // run the code under test
 //   MESHIFT_ASSIGN_OR_RETURN(CheckResult result, oracle.Check(fill, targets));
 //   // result.ok(), or result.first_wrong: "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"
 //
-// Ranks are named by their position in the mesh (DeviceMesh::PositionOf); on a row-major mesh that
-// is the rank. A local tensor is the row-major content of the rank's box; buffers need no
-// alignment. Of f4e2m1, pairs are moved, and counted, as one.
+// Ranks are given by their position in the mesh (DeviceMesh::PositionOf), which is the rank on a
+// row-major mesh. A local tensor is the row-major content of the rank's box; buffers need no
+// alignment. For f4e2m1, a pair counts as one element.
 //
 // Values are a function of (seed, element, partial coordinate), so ranks may be filled one by one,
 // also in different processes. Filling takes O(1) per element of the rank, checking O(1) per
@@ -261,31 +264,33 @@ struct Fill {
 // An immutable value. Safe for concurrent use.
 class Oracle {
  public:
-  // The meshes may be two, and the target's dtype another. INVALID_ARGUMENT: another shape, a mesh
-  // dim whose partial op changes, S -> P(avg), a cast or a reduction that there is not. O(ranks of
-  // the target).
+  // Meshes and dtypes of source and target may differ. INVALID_ARGUMENT: the shapes differ, the
+  // partial op of a mesh dim changes, S -> P(avg), or a cast or a reduction that does not exist.
+  // O(ranks of the target).
   //
-  // Where a reduction takes place, contributions are cast to the reduce dtype, reduced in it, and
-  // the result is cast to the target's; else elements are cast at once. `reduce_dtype` nullopt: the
-  // default of docs/plan_format.md. Mesh dims that are partial on both sides keep their
-  // contributions where all casts are exact, and are reduced and made anew where not.
+  // If there is a reduction, contributions are cast to the reduce dtype and reduced in it, and the
+  // result is cast to the target's dtype; otherwise elements are cast directly. `reduce_dtype`
+  // nullopt: the default of docs/plan_format.md. Mesh dims that are partial on both sides keep
+  // their contributions if all casts are exact; otherwise they are reduced, and contributions are
+  // made again.
   static absl::StatusOr<Oracle> Create(const Sharding& source, const Sharding& target,
                                        std::optional<DType> reduce_dtype = std::nullopt);
 
-  // REQUIRES: a position of the source's mesh, of the target's.
+  // REQUIRES: a position in the mesh of the source, or of the target.
   int64_t SourceBytes(int64_t position) const;
   int64_t TargetBytes(int64_t position) const;
 
-  // Writes the local source tensor of the rank at `position`. INVALID_ARGUMENT: no such position,
-  // or `local` has not SourceBytes(position).
+  // Writes the local source tensor of the rank at `position`. INVALID_ARGUMENT: the position does
+  // not exist, or the size of `local` is not SourceBytes(position).
   absl::Status FillSource(const Fill& fill, int64_t position, absl::Span<std::byte> local) const;
 
-  // Writes a right local target tensor: of a new partial mesh dim coordinate 0 has the value and
-  // the others the op's identity (avg: all have the value); of one that stays partial each
-  // coordinate has what its own contributions give. O(partial coordinates) per element.
+  // Writes a correct local target tensor. In a new partial mesh dim, coordinate 0 has the value and
+  // the others have the op's identity (avg: all have the value). In one that stays partial, each
+  // coordinate has the result of its own contributions. O(partial coordinates) per element.
   absl::Status MakeTarget(const Fill& fill, int64_t position, absl::Span<std::byte> local) const;
 
-  // Judges all ranks' targets, by position. INVALID_ARGUMENT: a wrong number or size of buffers.
+  // Checks the targets of all ranks, by position. INVALID_ARGUMENT: a wrong number or size of
+  // buffers.
   absl::StatusOr<CheckResult> Check(const Fill& fill,
                                     absl::Span<const absl::Span<const std::byte>> targets) const;
 

@@ -1,17 +1,16 @@
-// What the planner needs to know of the machine: a hierarchy of links between ranks, and what a
-// collective library makes of them.
+// Topology: the cost model's description of the machine: a hierarchy of links between ranks, and
+// the protocols of the collective library.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Topology topology, Topology::Parse("h100"));
 //   topology.NumLevels();               // 2: NVLink inside a domain of 8 ranks, network beyond
 //   topology.level(0).domain_size;      // 8
-//   topology.DomainOf(0, 13);           // 1: rank 13 lives in the second NVLink domain
+//   topology.DomainOf(0, 13);           // 1: rank 13 is in the second NVLink domain
 //   topology.protocols()[0].name;       // "LL"
 //
 // Level 0 is the fastest. Ranks r with equal r / domain_size share a domain of a level; the last
-// level holds all ranks (domain_size 0). Domain sizes grow by whole factors. Levels are named like
-// mesh dims, [A-Za-z_][A-Za-z0-9_]*, each differently. Latencies are at most 1 s, group_setup_ns
-// 1,000 s, so that a plan's times are numbers of 64 bits. docs/cost_model.md says what time a step
-// takes by these numbers.
+// level has all ranks (domain_size 0). Each domain size is a multiple of the one before. Level
+// names are unique and match [A-Za-z_][A-Za-z0-9_]*. Latencies are at most 1 s and group_setup_ns
+// at most 1,000 s, so that a plan's times fit into 64 bits. docs/cost_model.md has the formulas.
 //
 // A Topology is an immutable value. Safe for concurrent use.
 #ifndef MESHIFT_TOPOLOGY_H_
@@ -34,24 +33,24 @@ struct TopologyLevel {
   int64_t domain_size = 0;             // ranks per domain; 0 on the last level: all ranks
   int64_t bandwidth_bytes_per_us = 0;  // one rank's share of the links of this level, one direction
   int64_t latency_ns = 0;              // added per hop over this level
-  // The rest is 0 where it does not matter.
+  // The fields below are 0 if they do not apply.
   int64_t entry_ns = 0;  // added once to a collective over this level
-  // The most of one rank's share that messages get, where it sends to many; 0: all of it.
+  // The bandwidth of a rank that sends messages to many ranks; 0: bandwidth_bytes_per_us.
   int64_t direct_bandwidth_bytes_per_us = 0;
-  // The most that the ranks of one group carry together into a domain of the level below; 0: as
-  // much as their links.
+  // The joint bandwidth of the ranks of one group into a domain of the level below; 0: the sum of
+  // their links.
   int64_t domain_bandwidth_bytes_per_us = 0;
-  // All-reduces whose sums the switches of this level form: bytes of the tensor, by one rank's
-  // share; 0: they form none. And among how many members, or domains of the level below, at least.
+  // In-switch all-reduce: bytes of the tensor per us and rank, and the smallest number of members,
+  // or domains of the level below, that can use it; 0: not available.
   int64_t in_switch_bandwidth_bytes_per_us = 0;
   int64_t in_switch_members = 0;
   friend bool operator==(const TopologyLevel&, const TopologyLevel&) = default;
 };
 
-// One way in which a library puts bytes on links: it pays for a late start with fast links.
+// A protocol of the collective library: a trade-off between start-up time and bandwidth.
 struct TopologyProtocol {
   std::string name;                 // "LL", "LL128", "Simple"
-  int64_t start_ns = 0;             // of a collective
+  int64_t start_ns = 0;             // start-up time of a collective
   int64_t latency_percent = 100;    // of the levels' latency_ns and entry_ns
   int64_t bandwidth_percent = 100;  // of a rank's links
   int64_t domain_percent = 100;     // of the levels' domain_bandwidth_bytes_per_us
@@ -60,31 +59,32 @@ struct TopologyProtocol {
 
 // Constants that do not depend on the level.
 struct TopologyConstants {
-  int64_t collective_latency_ns = 10000;          // start of a collective without protocols
-  int64_t message_latency_ns = 500;               // each further message of a grouped send/recv
-  int64_t copy_latency_ns = 2000;                 // start of a local kernel
-  int64_t copy_bandwidth_bytes_per_us = 1500000;  // local memory, read plus write counted once
-  int64_t group_setup_ns = 100000000;             // making a group: a warm ncclCommSplit
+  int64_t collective_latency_ns = 10000;  // start-up time of a collective without protocols
+  int64_t message_latency_ns = 500;       // each further message of a grouped send/recv
+  int64_t copy_latency_ns = 2000;         // start-up time of a local kernel
+  int64_t copy_bandwidth_bytes_per_us =
+      1500000;                         // local memory; a byte read and written counts once
+  int64_t group_setup_ns = 100000000;  // creation of a group: a warm ncclCommSplit
   friend bool operator==(const TopologyConstants&, const TopologyConstants&) = default;
 };
 
 class Topology {
  public:
-  // One level, all ranks alike. The default everywhere.
+  // One level with all ranks: the default everywhere.
   static Topology Flat();
-  // Without protocols every collective starts in collective_latency_ns, takes the hops of a tree,
-  // and carries the bytes of a ring, or of messages, at full bandwidth.
+  // Without protocols every collective takes collective_latency_ns to start, the hops of a tree,
+  // and the bytes of a ring, or of messages, at full bandwidth.
   static absl::StatusOr<Topology> Create(std::vector<TopologyLevel> levels,
                                          TopologyConstants constants = {},
                                          std::vector<TopologyProtocol> protocols = {});
-  // Text: a preset (mesh/topology_presets.h), "h100" or "h200-efa", and what is other than there,
-  // "h100,nics=4x100"; levels from inside out, "nvlink=8" or "nvlink=8,rail=64", with the links of
-  // an H100 machine and its network beyond, "net", implied; or JSON. Reads what ToString prints.
-  // INVALID_ARGUMENT names the value and the rule.
+  // Text is one of: a preset (mesh/topology_presets.h) such as "h100" or "h200-efa", with optional
+  // changes, "h100,nics=4x100"; levels from the innermost, "nvlink=8" or "nvlink=8,rail=64", with
+  // the links of an H100 machine, where the network level "net" is implied; or JSON. Reads the
+  // format of ToString. INVALID_ARGUMENT names the value and the rule.
   static absl::StatusOr<Topology> Parse(std::string_view text);
   // {"levels": [{"name", "domain_size", "bandwidth_bytes_per_us", "latency_ns", ...}, ...],
-  //  "constants": {...}, "protocols": [{"name", "start_ns", ...}, ...]}; what is not given has its
-  //  default, unknown keys are errors.
+  //   "constants": {...}, "protocols": [{"name", "start_ns", ...}, ...]}; missing keys have their
+  //   defaults, unknown keys are errors.
   static absl::StatusOr<Topology> FromJson(std::string_view json);
   std::string ToJson() const;
 
@@ -92,12 +92,12 @@ class Topology {
   const TopologyLevel& level(int i) const { return levels_[i]; }
   const TopologyConstants& constants() const { return constants_; }
   absl::Span<const TopologyProtocol> protocols() const { return protocols_; }
-  // The index of the domain of `level` that `rank` lives in.
+  // The index of the domain of `level` that contains `rank`.
   int64_t DomainOf(int level, int64_t rank) const;
-  // The lowest level whose domains hold both ranks.
+  // The lowest level at which both ranks share a domain.
   int LevelBetween(int64_t a, int64_t b) const;
 
-  // The shortest text that Parse reads back to an equal value: a preset, "nvlink=8", else the JSON
+  // The shortest text that Parse reads back to an equal value: a preset, "nvlink=8", or the JSON
   // form on one line.
   std::string ToString() const;
   friend bool operator==(const Topology&, const Topology&) = default;

@@ -1,5 +1,5 @@
-// PyTorch's tensors, from C++. Needs libtorch; CMake's target is meshift::torch, where Torch was
-// found. Not in meshift/meshift.h.
+// Redistributes PyTorch tensors from C++. Needs libtorch; the CMake target is meshift::torch,
+// defined if Torch was found. Not included by meshift/meshift.h.
 //
 //   using namespace meshift::libtorch;
 //   const auto job = Check(meshift::MpiJob::Start());  // Check throws c10::Error
@@ -11,13 +11,14 @@
 //
 // Errors are thrown: c10::ValueError for INVALID_ARGUMENT, c10::NotImplementedError for
 // UNIMPLEMENTED, c10::DistBackendError (since PyTorch 2.1) for ABORTED, DEADLINE_EXCEEDED and
-// UNAVAILABLE, c10::Error itself for all others. The message begins with the code. A call that
-// refuses its arguments has changed nothing.
+// UNAVAILABLE, c10::Error itself for all others. The message begins with the code. A call with
+// refused arguments has no effect.
 //
-// On CUDA (an NcclEngine) calls follow PyTorch's rules for streams: they come after the work that
-// is on the current stream, the current stream waits for them, and the host does not.
+// On CUDA (an NcclEngine) calls follow PyTorch's stream rules: they run after the work on the
+// current stream, and the current stream waits for them; the host does not.
 //
-// Gradients are not recorded. A tensor that requires grad is refused where grad mode is on.
+// Autograd does not record redistributions: a tensor that requires grad is refused while grad mode
+// is on.
 #ifndef MESHIFT_TORCH_H_
 #define MESHIFT_TORCH_H_
 
@@ -77,7 +78,7 @@ namespace meshift::libtorch {
 
 // Errors.
 
-// Throws what the status says; returns where it is OK.
+// Throws the error of the status; returns if it is OK.
 inline void Check(const absl::Status& status) {
   if (status.ok()) return;
   const std::string text = status.ToString();
@@ -104,8 +105,8 @@ T Check(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Dtypes, by PyTorch's names for them, since older versions lack some. Float8_e4m3fn is f8e4m3,
-// with NaN and without infinity. A Float4_e2m1fn_x2 is two elements of f4e2m1.
+// Dtypes by PyTorch's names, because older versions do not have all of them. Float8_e4m3fn is
+// f8e4m3 (with NaN, without infinity). A Float4_e2m1fn_x2 is two elements of f4e2m1.
 
 struct DTypeName {
   DType dtype;
@@ -124,8 +125,8 @@ inline constexpr DTypeName kDTypeNames[] = {
 };
 static_assert(std::size(kDTypeNames) == kNumDTypes);
 
-// Throws c10::NotImplementedError, which names the type, where Meshift lacks it: quantized types,
-// ComplexHalf, bits, the other kinds of Float8.
+// Throws c10::NotImplementedError, which names the type, for types that Meshift does not have:
+// quantized types, ComplexHalf, bits, the other kinds of Float8.
 inline DType ToDType(at::ScalarType type) {
   const std::string_view name = c10::toString(type);
   for (const DTypeName& known : kDTypeNames) {
@@ -135,7 +136,7 @@ inline DType ToDType(at::ScalarType type) {
   return {};
 }
 
-// Throws c10::NotImplementedError where this version of PyTorch lacks it.
+// Throws c10::NotImplementedError if this version of PyTorch does not have the dtype.
 inline at::ScalarType ToScalarType(DType dtype) {
   const std::string_view name = kDTypeNames[static_cast<int>(dtype)].name;
   for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
@@ -149,7 +150,7 @@ inline at::ScalarType ToScalarType(DType dtype) {
 
 // Views.
 
-// The tensor's dtype and sizes, in elements of Meshift's.
+// The tensor's dtype and sizes, in Meshift's elements.
 inline TensorType TypeOf(const at::Tensor& tensor) {
   TensorType type = {ToDType(tensor.scalar_type()),
                      Shape(tensor.sizes().begin(), tensor.sizes().end())};
@@ -160,10 +161,9 @@ inline TensorType TypeOf(const at::Tensor& tensor) {
   return type;
 }
 
-// The tensor's memory, with its strides and device; the tensor must outlive the view. An
-// undefined tensor gives TensorView(). Throws where the tensor is more than memory with strides:
-// sparse, nested, lazily conjugated or negated (resolve_conj, resolve_neg), on other devices than
-// CPU and CUDA.
+// A view of the tensor's memory; the tensor must outlive it. An undefined tensor gives
+// TensorView(). Throws for tensors that are not plain strided memory: sparse, nested, lazily
+// conjugated or negated (use resolve_conj, resolve_neg), or on a device other than CPU and CUDA.
 inline TensorView View(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
   const auto refuse = [](const std::string& why) {
@@ -194,22 +194,22 @@ inline TensorView View(const at::Tensor& tensor) {
 
 // A tensor with its sharding.
 
-// This rank's part of a tensor, of any strides, and the sharding that says which part. Where the
-// rank is outside the sharding's mesh, `local` is undefined or without elements.
+// This rank's part of a tensor, with any strides, and the tensor's sharding. If the rank is outside
+// the sharding's mesh, `local` is undefined or has no elements.
 struct DTensor {
   at::Tensor local;
   Sharding sharding;
 };
 
-// How one tensor is redistributed.
+// Options for one tensor.
 struct RedistributeOptions {
-  // The result's dtype. None: the source's, or that of the target sharding.
+  // The result's dtype. None: that of the source, or of the target sharding.
   std::optional<at::ScalarType> dtype = std::nullopt;
   // The dtype in which partial values are reduced, as Redistribution::reduce_dtype; equal on all
   // ranks.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
-  // Where the result goes, of any strides without overlap, or the source itself (in place).
-  // Undefined: memory of its own.
+  // The result tensor, with any strides without overlap, or the source itself (in place).
+  // Undefined: a new tensor.
   at::Tensor out = {};
   // Redistribution::ticket.
   std::optional<int64_t> ticket = std::nullopt;
@@ -230,36 +230,37 @@ struct Run {
   std::vector<at::Tensor> tensors;
   RunHandle handle;
 };
-// A list, since a run moves from one to another without allocation.
+// A list, because a run then moves between lists without allocation.
 using RunList = std::forward_list<Run>;
 
-// The stream that the thread's kernels are put on; null on CPUs, which have none.
+// PyTorch's current stream of this thread; null on CPUs.
 inline std::unique_ptr<Stream> CurrentStream([[maybe_unused]] NcclEngine* engine) {
 #if MESHIFT_TORCH_CUDA
   if (engine != nullptr) {
     const cudaStream_t stream =
         c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(engine->device()));
-    // The default stream is null, which names another stream in code compiled for one per thread.
+    // PyTorch's default stream is null, which means another stream in code compiled with a default
+    // stream per thread.
     return engine->WrapStream(stream == nullptr ? cudaStreamLegacy : stream);
   }
 #endif
   return nullptr;
 }
 
-// After an error MPI may write to a call's tensors until the process ends (meshift/mpi_engine.h),
-// so these are never freed.
+// Leaks the tensors: after an error MPI may write to them until the process ends
+// (meshift/mpi_engine.h).
 inline void KeepForever(std::vector<at::Tensor> tensors) {
   new std::vector<at::Tensor>(std::move(tensors));  // NOLINT: a leak on purpose
 }
 
-// Keeps the tensors of runs that were dropped before they were done. Thread-safe.
+// Keeps the tensors of runs whose handle was dropped before they were done. Thread-safe.
 class RunKeeper {
  public:
   // `engine`: null on CPUs.
   explicit RunKeeper(NcclEngine* engine) : engine_(engine) {}
   RunKeeper(const RunKeeper&) = delete;
   RunKeeper& operator=(const RunKeeper&) = delete;
-  // Waits for them.
+  // Waits for the runs.
   ~RunKeeper() {
     for (Run& run : runs_) {
       if (!run.handle.Wait().ok()) KeepForever(std::move(run.tensors));
@@ -271,7 +272,7 @@ class RunKeeper {
     runs_.splice_after(runs_.before_begin(), run);
   }
 
-  // Frees the tensors of runs that have ended well.
+  // Frees the tensors of runs that have ended without an error.
   void FreeEnded() {
     RunList ended;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -285,14 +286,14 @@ class RunKeeper {
     }
   }
 
-  // The current stream waits; on CPUs the host does. Then the tensors may be freed.
+  // The current stream waits for the run; on CPUs the host does. Then the tensors may be freed.
   absl::Status Wait(const Run& run) const {
     const std::unique_ptr<Stream> stream = CurrentStream(engine_);
     if (stream == nullptr) return run.handle.Wait();
     MESHIFT_RETURN_IF_ERROR(run.handle.Wait(*stream));
 #if MESHIFT_TORCH_CUDA
-    // The allocator gives freed memory to later work of the stream that it was allocated on. Where
-    // that is another stream than this one, which waits, it must wait for this one first.
+    // The allocator reuses freed memory for later work on the stream of its allocation. If that is
+    // not the current stream, the reuse must wait for the current stream.
     const auto current =
         c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(engine_->device()));
     for (const at::Tensor& tensor : run.tensors) {
@@ -310,8 +311,8 @@ class RunKeeper {
 
 }  // namespace internal
 
-// A redistribution that was begun. Keeps its tensors alive; where this is dropped without a Wait,
-// the redistributor keeps them until the work is done. Movable; used by one thread at a time. The
+// A redistribution in progress. It keeps its tensors alive; if it is dropped without a Wait, the
+// redistributor keeps them until the work is done. Movable; used by one thread at a time. The
 // engine must outlive it.
 template <typename Result>
 class [[nodiscard]] Pending {
@@ -326,7 +327,7 @@ class [[nodiscard]] Pending {
   }
   ~Pending() { Drop(); }
 
-  // As RunHandle::IsDone. Never waits, except where MPI does.
+  // As RunHandle::IsDone. Does not wait, unless MPI does.
   bool IsDone() const { return run_.empty() || run_.front().handle.IsDone(); }
   // The result. On CPUs the host waits; on CUDA the current stream does. Throws the error of the
   // work; its tensors are then kept until the process ends. May be called again.
@@ -348,19 +349,19 @@ class [[nodiscard]] Pending {
     run_.clear();
   }
 
-  std::shared_ptr<internal::RunKeeper> keeper_;  // null once it was waited for
-  internal::RunList run_;                        // empty then
+  std::shared_ptr<internal::RunKeeper> keeper_;  // null after Wait()
+  internal::RunList run_;                        // empty after Wait()
   Result result_;
 };
 
-// Redistributes torch tensors: a Redistributor, with PyTorch's types and rules.
+// A Redistributor with PyTorch's types and stream rules.
 //
 //   redistribute(grad, "S(0)", {.reduce_dtype = at::kFloat}).local          // from "P"
 //   redistribute(w, server).local                                           // onto another mesh
 //   auto pending = redistribute.Start(w, "R");  ...;  pending.Wait().local  // beside other work
 //
-// All ranks make the same calls in the same order, as those of a Redistributor. Movable. Safe for
-// concurrent use except moves; calls of several threads have tickets.
+// All ranks make the same calls in the same order, as for a Redistributor. Movable. Safe for
+// concurrent use except for moves; calls of several threads need tickets.
 class TensorRedistributor {
  public:
   // Collective; as Redistributor::Create. `engine` must outlive this and its pending runs.
@@ -383,14 +384,14 @@ class TensorRedistributor {
     keeper_ = std::make_shared<internal::RunKeeper>(nccl);
   }
 
-  // `local` as this rank's part of a tensor of these sizes, on the redistributor's mesh. Throws
-  // c10::ValueError where the part has another shape; the message names both.
+  // Makes `local` this rank's part of a tensor of these global sizes, on the redistributor's mesh.
+  // Throws c10::ValueError if its shape does not match; the message names both shapes.
   DTensor Wrap(at::Tensor local, at::IntArrayRef sizes, std::string_view placements) const {
     TensorType type = {ToDType(local.scalar_type()), Shape(sizes.begin(), sizes.end())};
     if (type.dtype == DType::kF4E2M1 && !type.shape.empty()) type.shape.back() *= 2;
     return Wrap(std::move(local), Check(Sharding::Parse(std::move(type), mesh(), placements)));
   }
-  // The same on any mesh. `local` may be undefined where this rank is outside of it.
+  // The same on any mesh. `local` may be undefined if this rank is outside the mesh.
   DTensor Wrap(at::Tensor local, const Sharding& sharding) const {
     const TensorType own = {sharding.dtype(), sharding.LocalBox(rank()).size};
     if (local.defined() && !(TypeOf(local) == own)) {
@@ -401,7 +402,7 @@ class TensorRedistributor {
     return {std::move(local), sharding};
   }
 
-  // This rank's part of a tensor of this sharding, on the engine's device; contents are
+  // Allocates this rank's part of a tensor of this sharding, on the engine's device; contents are
   // unspecified.
   DTensor Empty(const Sharding& sharding) const {
     Shape shape = sharding.LocalBox(rank()).size;
@@ -421,9 +422,9 @@ class TensorRedistributor {
             sharding};
   }
 
-  // The tensor with other placements on its mesh ("S(0),R"), or as another sharding, on any mesh
-  // whose ranks are in mesh(). On CPUs the result is there when the call returns; on CUDA, for
-  // later work on the current stream. An error of the engine is for good: every later call throws
+  // Redistributes to other placements on the same mesh ("S(0),R"), or to another sharding, on any
+  // mesh whose ranks are in mesh(). On CPUs the result is ready when the call returns; on CUDA, for
+  // later work on the current stream. An error of the engine is permanent: every later call throws
   // it.
   DTensor operator()(const DTensor& source, std::string_view placements,
                      const RedistributeOptions& options = {}) {
@@ -433,20 +434,20 @@ class TensorRedistributor {
                      const RedistributeOptions& options = {}) {
     return Start(source, to, options).Wait();
   }
-  // Several tensors in one call: small ones share collectives. What one of them writes no other may
-  // read or write. Where one is refused, nothing is done.
+  // Several tensors in one call: small ones share collectives. No transfer may use the target of
+  // another. If one is refused, nothing is done.
   std::vector<DTensor> operator()(absl::Span<const Transfer> list,
                                   std::optional<int64_t> ticket = std::nullopt) {
     return Start(list, ticket).Wait();
   }
-  // All of them to the same placements. `options.out` is not for lists.
+  // All to the same placements. `options.out` must be undefined.
   std::vector<DTensor> operator()(const std::vector<DTensor>& sources, std::string_view placements,
                                   const RedistributeOptions& options = {}) {
     return Start(sources, placements, options).Wait();
   }
 
-  // The same, begun. The sources must not be written, nor the results read, before Wait() or
-  // IsDone().
+  // The same without waiting. Before Wait() returns or IsDone() is true, the sources must not be
+  // written and the results must not be read.
   Pending<DTensor> Start(const DTensor& source, std::string_view placements,
                          const RedistributeOptions& options = {}) {
     return Start(source, Check(source.sharding.WithPlacements(placements)), options);
@@ -505,7 +506,7 @@ class TensorRedistributor {
                                        sharding.ToString()));
     }
     TensorView view = View(tensor);
-    // The library takes memory of the host to be memory that an engine of CUDA reaches.
+    // The library assumes that a CUDA engine can access host memory, so the device is checked here.
     if (tensor.defined() && !(view.device == device_)) {
       const std::string own =
           device_.kind == Device::Kind::kHost ? "cpu" : "cuda:" + std::to_string(device_.index);
@@ -549,7 +550,7 @@ class TensorRedistributor {
       internal::KeepForever(std::move(tensors));  // a part of the work may have begun
     }
     run.front().handle = Check(std::move(handle));
-    // Autograd notices that `out` has changed.
+    // Tells autograd that `out` has changed.
     for (const Transfer& transfer : transfers) {
       if (transfer.out.defined() && !transfer.out.is_inference()) {
         transfer.out.unsafeGetTensorImpl()->bump_version();
@@ -572,12 +573,12 @@ class TensorRedistributor {
 //   auto engine = Check(meshift::NcclEngine::FromLent(meshift::libtorch::Lend(*group)));
 //
 // The engine's memory comes from PyTorch's caching allocator. `communicator` is an ncclComm_t of
-// the current device and must outlive the engine. Set `may_split` of the result where groups may be
+// the current device and must outlive the engine. Set `may_split` of the result if groups may be
 // split from it.
 inline NcclLent Lend(void* communicator) {
   const c10::DeviceIndex device = c10::cuda::current_device();
-  // Memory of a stream of its own, which nothing else is put on: what the allocator gives for a
-  // stream may still be used by earlier work there.
+  // Allocate for a stream that has no other work: memory that the allocator returns for a stream
+  // may still be in use by earlier work on it.
   cudaStream_t made = nullptr;
   if (const cudaError_t error = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
       error != cudaSuccess) {
@@ -600,9 +601,9 @@ inline NcclLent Lend(void* communicator) {
   return lent;
 }
 
-// Lends the communicator that a c10d::ProcessGroupNCCL has on the current device: since its first
-// collective, or from the start if the group was made with a device id. Errors that the group knows
-// of (getError) end the engine. `group` must outlive the engine.
+// Lends the communicator that a c10d::ProcessGroupNCCL has on the current device. It exists after
+// the group's first collective, or from the start if the group was made with a device id. Errors of
+// the group (getError) end the engine. `group` must outlive the engine.
 template <typename ProcessGroupNccl>
 requires requires(ProcessGroupNccl& group) { group.getCommPtr(); }
 NcclLent Lend(ProcessGroupNccl& group) {

@@ -1,12 +1,12 @@
-// Proves a plan, sharing no code with the planner's transitions: follows which global elements,
-// with which partial contributions, every rank holds after every step, on one mesh or two.
+// Verify: proves a plan. It tracks the global elements and partial contributions that every rank
+// holds after every step, on one mesh or two. It shares no code with the planner's transitions.
 //
 //   Verdict verdict = Verify(plan);
 //   if (!verdict.ok()) fmt::print("{}: {}\n", verdict.fault->rule, verdict.fault->message);
 //
-// What is judged, in this order: that every step can be done as it says and leaves what `after`
-// says; that the last step leaves the target; that no value is lost or added twice; the promise
-// about bits (`kept`); bytes and totals; the fingerprint, last. Rules are named in docs/errors.md.
+// It checks in this order: each step is possible and its result is `after`; the last step gives the
+// target; no value is lost or added twice; the promise about bits (`kept`); bytes and totals; the
+// fingerprint. docs/errors.md lists the rules.
 #ifndef MESHIFT_VERIFIER_H_
 #define MESHIFT_VERIFIER_H_
 
@@ -21,22 +21,22 @@
 namespace MESHIFT_API meshift {
 
 struct Verdict {
-  std::optional<PlanFault> fault;  // the first rule that is broken
+  std::optional<PlanFault> fault;  // the first broken rule
   bool ok() const { return !fault.has_value(); }
 };
 
 struct VerifyOptions {
-  // Off: for plans that were put together without one, by hand or by a test.
+  // False: for plans without a fingerprint, made by hand or by a test.
   bool check_fingerprint = true;
-  // The work that the proof may take, in the units of PlannerOptions::max_work. The default ends
-  // any proof within some seconds and about 1 GiB.
+  // The limit on the work of the proof, in the units of PlannerOptions::max_work. The default
+  // allows a few seconds and about 1 GiB.
   int64_t max_work = kDefaultMaxWork;
 };
 
-// Never fails, whatever the plan says; what is too large to be followed, or takes more work than
-// max_work, breaks the rule "scale". On
-// a row-major mesh O(steps * kinds of groups), whatever the number of ranks; with listed ranks, and
-// from mesh to mesh, O(ranks + messages). A pure function; safe for concurrent use.
+// Returns a verdict for any plan. A plan that is too large to track, or takes more work than
+// max_work, breaks the rule "scale". On a row-major mesh O(steps * kinds of groups), independent of
+// the number of ranks; with listed ranks, and from mesh to mesh, O(ranks + messages). A pure
+// function; safe for concurrent use.
 Verdict Verify(const Plan& plan, const VerifyOptions& options = {});
 
 }  // namespace meshift

@@ -1,4 +1,4 @@
-// Which Meshift this is. CHANGELOG.md says what a version may change.
+// The version of Meshift. CHANGELOG.md says what a version may change.
 //
 //   #if MESHIFT_VERSION_NUMBER >= 200     // 0.2.0 or later
 #ifndef MESHIFT_VERSION_H_
@@ -7,7 +7,7 @@
 #define MESHIFT_VERSION "0.2.0"
 #define MESHIFT_VERSION_NUMBER 200  // 10000 * major + 100 * minor + patch
 
-// Of a namespace whose names a shared library exports: public headers'.
+// Attribute of the namespaces of public headers: a shared library exports their names.
 #define MESHIFT_API [[gnu::visibility("default")]]
 
 #endif  // MESHIFT_VERSION_H_

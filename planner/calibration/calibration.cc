@@ -143,7 +143,7 @@ Topology ProbeTopology(const Topology& structure) {
 absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, int64_t num_ranks,
                                                      int64_t max_bytes) {
   if (num_ranks < 2) {
-    return InvalidArgument("{} ranks: links need two or more ranks", num_ranks);
+    return InvalidArgument("{} ranks; a measurement of links needs at least 2", num_ranks);
   }
   if (num_ranks > kMaxRanks) {
     return InvalidArgument("{} ranks: a mesh has at most {}", num_ranks, kMaxRanks);

@@ -205,7 +205,7 @@ TEST(Calibration, SizesStopAtTheLargestNumber) {
 TEST(Calibration, BadInputIsNamed) {
   const Topology flat = Topology::Flat();
   EXPECT_EQ(Message(CalibrationProbes(flat, 1, kMaxBytes).status()),
-            "1 ranks: links need two or more ranks");
+            "1 ranks; a measurement of links needs at least 2");
   EXPECT_EQ(Message(CalibrationProbes(flat, 2, 100).status()),
             "100 bytes are too few to measure bandwidth among 2 ranks; expected at least 131072");
   EXPECT_EQ(

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "meshift/placement.h"
@@ -20,6 +20,46 @@ constexpr size_t kMaxTensorDims = 2;
 // By mesh dim: which coordinates are those of some near rank.
 using NearCoordinates = std::vector<std::vector<bool>>;
 
+// A set of ranks or domains, as ascending runs of consecutive numbers: a mesh of millions of ranks
+// has few of them.
+class NumberSet {
+ public:
+  void Add(int64_t number) {
+    if (!runs_.empty() && number >= runs_.back().first && number <= runs_.back().last + 1) {
+      runs_.back().last = std::max(runs_.back().last, number);
+    } else {
+      runs_.push_back({number, number});
+    }
+  }
+  // To be called after the last Add().
+  void Merge() {
+    std::sort(runs_.begin(), runs_.end(),
+              [](const Run& a, const Run& b) { return a.first < b.first; });
+    size_t merged = 0;
+    for (const Run& run : runs_) {
+      if (merged > 0 && run.first <= runs_[merged - 1].last + 1) {
+        runs_[merged - 1].last = std::max(runs_[merged - 1].last, run.last);
+      } else {
+        runs_[merged++] = run;
+      }
+    }
+    runs_.resize(merged);
+  }
+  bool Contains(int64_t number) const {
+    const auto after =
+        std::upper_bound(runs_.begin(), runs_.end(), number,
+                         [](int64_t value, const Run& run) { return value < run.first; });
+    return after != runs_.begin() && number <= std::prev(after)->last;
+  }
+
+ private:
+  struct Run {
+    int64_t first = 0;
+    int64_t last = 0;
+  };
+  std::vector<Run> runs_;
+};
+
 // Whether some coordinate is not near.
 bool IsProper(const std::vector<bool>& near) {
   return std::find(near.begin(), near.end(), false) != near.end();
@@ -32,13 +72,14 @@ std::optional<NearCoordinates> FindNear(const DeviceMesh& mesh, const DeviceMesh
   const auto place = [&](int64_t rank) {
     return level < 0 ? rank : topology.DomainOf(level, rank);
   };
-  absl::flat_hash_set<int64_t> places;
-  for (int64_t i = 0; i < other.NumRanks(); ++i) places.insert(place(other.RankAt(i)));
+  NumberSet places;
+  for (int64_t i = 0; i < other.NumRanks(); ++i) places.Add(place(other.RankAt(i)));
+  places.Merge();
   NearCoordinates near;
   for (int d = 0; d < mesh.NumDims(); ++d) near.emplace_back(mesh.dim(d).size, false);
   bool found = false;
   for (int64_t i = 0; i < mesh.NumRanks(); ++i) {
-    if (!places.contains(place(mesh.RankAt(i)))) continue;
+    if (!places.Contains(place(mesh.RankAt(i)))) continue;
     found = true;
     int64_t rest = i;
     for (int d = mesh.NumDims() - 1; d >= 0; --d) {

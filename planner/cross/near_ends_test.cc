@@ -49,6 +49,14 @@ TEST(NearEnds, TheRanksOfAHostHoldEvenShares) {
       (List{"S(0){0,0,0,0,0,0,0,0,0,0,0,10,0,0,0,0}", "S(0){0,0,0,0,0,0,0,0,2,2,2,2,2,0,0,0}"}));
 }
 
+// Whatever the order of the other mesh's ranks is, and whatever gaps they leave.
+TEST(NearEnds, RanksComeInAnyOrder) {
+  const Sharding end = Parse("f32[12,2]", "a=6", "R");
+  for (const char* const other : {"b=3@1,3,4", "b=3@4,3,1", "b=3@3,1,4", "b=3@1,4,3"}) {
+    EXPECT_EQ(Near(end, other, "flat"), (List{"S(0){0,4,0,4,4,0}", "S(1){0,1,0,1,0,0}"})) << other;
+  }
+}
+
 TEST(NearEnds, ThereAreNone) {
   const Sharding end = Parse("f32[8,4]", "a=4", "R");
   EXPECT_EQ(Near(end, "b=4", "flat"), List());                             // all are near

@@ -159,7 +159,7 @@ TEST(PlanIoTest, BadTextNamesStepAndRule) {
            {with("\"steps\":", "\"steps\":[],\"steps\":"),
             "format",
             {},
-            "key 'steps' stands twice"},
+            "key 'steps' appears twice"},
            {"{\"format\":" + std::string(1'000'000, '['), "format", {}, "deeper than 100"},
            {with("\"version\":1", "\"version\":2"), "format", {}, "version 2 is newer"},
            {with("\"version\":1", "\"version\":0"), "format", {}, "version 0"},

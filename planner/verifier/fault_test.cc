@@ -179,8 +179,8 @@ TEST(VerifierFaultTest, WrongCasts) {
       {{"a=2", "c64[4]", "R", "R", {Cast(kF32, "R", 32, 16)}, 0, kF32},
        "0 dtype: a cast from c64 to f32 is refused: it would drop the imaginary part"},
       {{"a=2", "f32[4]", "R", "R", {Cast(kF4E2M1, "R", 16, 2)}, 0, kF4E2M1},
-       "0 dtype: a cast from f32 to f4e2m1 is refused: f4e2m1 means nothing without the scales of "
-       "its blocks"},
+       "0 dtype: a cast from f32 to f4e2m1 is refused: f4e2m1 has no value without its block "
+       "scales"},
       // A cast keeps the placements.
       {{"a=2",
         "f32[4]",

@@ -1,8 +1,8 @@
-"""Prints how long `import meshift` takes over `python -c pass`, in milliseconds.
+"""Prints the extra time of `import meshift` over `python -c pass`, in milliseconds.
 
     python python/bench/import_time.py [LIMIT]
 
-Each is the best of 10 runs, which alternate. Ends with status 1 above the limit.
+Each is the best of 10 alternating runs. Exits with 1 above the limit.
 """
 
 from __future__ import annotations

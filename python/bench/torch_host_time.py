@@ -1,4 +1,5 @@
-"""Host time of a cached redistribution, over the bare torch.distributed calls that it makes.
+"""Measures the host time of a cached redistribution beyond the bare torch.distributed calls that it
+makes.
 
     python python/bench/torch_host_time.py
 
@@ -35,7 +36,7 @@ CASES = [
 
 
 class Recorder(TorchDispatchMode):
-    """Keeps the operators of collectives that are called, with their arguments."""
+    """Records the called operators of collectives, with their arguments."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +53,7 @@ def group_of(args):
 
 
 def bare(func, args, kwargs):
-    """The torch.distributed call behind a recorded operator, or the operator itself."""
+    """The torch.distributed call that makes a recorded operator, or the operator itself."""
     name = func.overloadpacket.__name__
     if func.namespace != "c10d":
         return functools.partial(func, *args, **kwargs)
@@ -75,7 +76,7 @@ def bare(func, args, kwargs):
 
 
 def microseconds(calls, count=200, batches=25):
-    """The medians of each callable's time, in batches by turns."""
+    """The median time of each callable; batches alternate."""
     times = [[] for _ in calls]
     for _ in range(batches):
         for call, own in zip(calls, times):

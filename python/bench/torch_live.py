@@ -1,4 +1,5 @@
-"""Times of `meshift.torch.redistribute` and of PyTorch's own, by turns on 4 gloo processes.
+"""Compares the times of `meshift.torch.redistribute` and PyTorch's own, alternating, on 4 gloo
+processes.
 
     python python/bench/torch_live.py [--repeats 30]
 
@@ -44,7 +45,7 @@ TRANSITIONS = [
     }.items()
     for pair in pairs
 ]
-# The least of PyTorch's time over ours.
+# The smallest accepted ratio of PyTorch's time to ours.
 SPECIAL = {((4,), "0", "1"): 5.0, ((2, 2), "PP", "RR"): 1.5}
 LEAST = {KIB: 1 / 1.25, MIB: 1 / 1.25, 64 * MIB: 1 / 1.10}
 PLACEMENTS = {"P": Partial(), "R": Replicate(), "0": Shard(0), "1": Shard(1)}
@@ -65,7 +66,7 @@ def measure(rank, directory, repeats, results):
 
 
 def compare(mesh, case, size, repeats):
-    """The slowest rank's times of both ways, by turns."""
+    """The slowest rank's times of both ways, alternating."""
     rows = 1 << (size.bit_length() - 1) // 2 - 1
     shape = (rows, size // 4 // rows)
     before, after = ([PLACEMENTS[p] for p in text] for text in case[1:])

@@ -1,4 +1,4 @@
-"""Plans from Python: what each rank holds, the best plan, its proof, what else could be done.
+"""Plans from Python: the part that each rank holds, the best plan, its proof, and alternatives.
 
 python python/examples/plan.py
 """
@@ -24,7 +24,7 @@ def main() -> None:
     for instruction in plan.program(5).instructions:
         print(f"  {instruction.kind} of step {instruction.step}")
 
-    # A plan that was changed on its way is refused, with the rule that it breaks.
+    # A plan that was changed in transit is refused, with the broken rule.
     changed = meshift.Plan.read(plan.json().replace('"placements":"S(0),R"', '"placements":"R,R"'))
     try:
         meshift.verify(changed)

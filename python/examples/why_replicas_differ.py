@@ -1,15 +1,15 @@
-"""Why do my replicas differ? A partial sum on a mesh of two dims, added up in two ways.
+"""Why do my replicas differ? A partial sum on a mesh of two dims, added in two ways.
 
     python python/examples/why_replicas_differ.py
 
-Every rank of a mesh a=2,b=4 holds a part of a sum. All are to hold the sum: P,P -> R,R.
+Every rank of a mesh a=2,b=4 holds a contribution to a sum. All need the sum: P,P -> R,R.
 
-One all-reduce for each mesh dim is the usual way (PyTorch issue 171916). The second one forms the
-same sum in two groups, ranks 0-3 and ranks 4-7. Each group adds in the order that suits where its
-ranks lie, and floats that are added in another order have other bits: replicas differ.
+One all-reduce for each mesh dim is the usual way (PyTorch issue 171916). The second one computes
+the same sum in two groups, ranks 0-3 and ranks 4-7. Each group adds in an order that depends on the
+location of its ranks, and floats added in another order have other bits: replicas differ.
 
-Meshift plans one all-reduce over both dims. One group forms each element, and the others get a
-copy, so replicas have equal bits, whatever the order.
+Meshift plans one all-reduce over both dims. One group computes each element, and all ranks get
+copies, so replicas have equal bits in any order.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SIZE = 4096
 
 
 def show(name: str, plan: meshift.Plan, parts: list[Any]) -> None:
-    """Runs a plan where ranks 0-2, 3-5, and 6-7 lie together and are added first."""
+    """Runs a plan on a topology with the domains 0-2, 3-5, and 6-7, which are added first."""
     results = local.run(plan, parts, reduction_order="topology", domain_size=3)
     bits = [result.view(np.uint32) for result in results]
     differs = [ours != bits[0] for ours in bits]
-    element = int(np.argmax(differs[4]))  # the first that differs, or 0
+    element = int(np.argmax(differs[4]))  # the first different one, or 0
     print(f"{name}: {'; '.join(step.text for step in plan.steps)}")
     for rank in (0, 4):
         value = results[rank][element]
@@ -51,7 +51,7 @@ def on_the_local_engine() -> None:
     show("one all-reduce for each mesh dim", chained, parts)
     show("Meshift's plan", meshift.plan(source, target), parts)
 
-    # The strongest promise: the bits of adding rank by rank, on every engine.
+    # The strongest promise: the bits of adding in rank order, on every engine.
     ordered = meshift.plan(source, target, reproducibility="ordered")
     expected = parts[0]
     for part in parts[1:]:
@@ -98,7 +98,7 @@ def on_one_process(rank: int, file: str) -> None:
             print(f"{name} on 4 processes: elements that differ from rank 0's: {differ}")
             print(f"  the bits of adding in order: {torch.equal(mine, in_order)}")
     if rank == 0:
-        # Of two numbers a sum has one order, so the groups of this small mesh agree by luck.
+        # Sums of two numbers have one order, so the groups of this small mesh agree by luck.
         print(f"  Meshift's plan: {meshift.torch.plan_of(before, replicas).steps[0].text}")
     dist.destroy_process_group()
 

@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports meshift.local and meshift.torch where they are first used: both take long."""
+    """Imports meshift.local and meshift.torch on first use, because both are slow to import."""
     if name in ("local", "torch"):
         import importlib
 

@@ -17,7 +17,7 @@ def command() -> str:
 
 
 def main() -> NoReturn:
-    """Becomes the command, with the arguments of this process."""
+    """Replaces this process by the command, with the same arguments."""
     path = command()
     try:
         os.execv(path, [path, *sys.argv[1:]])

@@ -1,7 +1,7 @@
-"""The functions and structs of meshift/c.h, by ctypes.
+"""ctypes bindings of the functions and structs of meshift/c.h.
 
-The library lies beside this file. The environment variable MESHIFT_LIBRARY names another one.
-python/tests/test_c.py compares all that stands here with the header.
+The library is in the folder of this file; the environment variable MESHIFT_LIBRARY names another
+one. python/tests/test_c.py compares these bindings with the header.
 """
 
 from __future__ import annotations
@@ -257,13 +257,13 @@ def _load() -> CDLL:
 
 lib = _load()
 
-_P = c_void_p  # a handle, a struct, or the place of a result
-_T = c_char_p  # text that goes in
+_P = c_void_p  # a handle, a struct, or a pointer to a result
+_T = c_char_p  # input text
 _I = c_int32
 _L = c_int64
 _Z = c_size_t
 
-# Functions that may fail, which return a code: their arguments without the last, `char** error`.
+# Functions that may fail and return a code: their arguments without the last one, `char** error`.
 _CALLS: dict[str, tuple[Any, ...]] = {
     "mesh_parse": (_T, _P),
     "mesh_union": (_P, _P, _P),
@@ -320,7 +320,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "redistribute_plan": (_P, _P, _P, _P),
     "run_wait": (_P,),
 }
-# All others: what they return, then their arguments.
+# All other functions: the return type, then the arguments.
 _OTHERS: dict[str, tuple[Any, ...]] = {
     "abi_version": (_I,),
     "version": (_T,),
@@ -387,21 +387,21 @@ def call(name: str, *arguments: object) -> None:
 
 
 def make(kind: str, name: str, *arguments: object) -> Handle:
-    """The handle that a function makes by its last argument but one."""
+    """Returns the handle that a function stores in its last argument but one."""
     address = c_void_p()
     call(name, *arguments, byref(address))
     return Handle(kind, address.value)
 
 
 def text(name: str, *arguments: object) -> str:
-    """The text that a function gives by its last argument but one."""
+    """Returns the text that a function stores in its last argument but one."""
     given = c_void_p()
     call(name, *arguments, byref(given))
     return take(given)
 
 
 def take(given: c_void_p) -> str:
-    """Text that the library has given, which is freed; "" for NULL."""
+    """Copies and frees a text of the library; "" for NULL."""
     if not given.value:
         return ""
     copy = string_at(given.value).decode()
@@ -410,7 +410,7 @@ def take(given: c_void_p) -> str:
 
 
 def fill(kind: type[StructType], name: str, *arguments: object) -> StructType:
-    """The struct that a function fills, which is its last argument but one."""
+    """Returns the struct that a function fills, its last argument but one."""
     struct = kind.make()
     call(name, *arguments, byref(struct))
     return struct
@@ -420,7 +420,7 @@ _names: dict[tuple[str, int], str | None] = {}
 
 
 def name_of(kind: str, number: int) -> str | None:
-    """The name of an enum's value; None for 0. `kind`: "dtype", "op", "step_op", ..."""
+    """The name of an enum value; None for 0. `kind`: "dtype", "op", "step_op", ..."""
     key = (kind, number)
     if key not in _names:
         given = getattr(lib, f"meshift_{kind}_name")(number)
@@ -434,7 +434,8 @@ def dtype_number(name: str) -> int:
     return number.value
 
 
-# Arguments. ctypes would cut a text at its first zero byte, and take a number modulo 2^64.
+# Checks of arguments. ctypes would cut a text at its first zero byte, and reduce a number modulo
+# 2^64.
 
 
 def encode(name: str, value: object) -> bytes:
@@ -446,7 +447,7 @@ def encode(name: str, value: object) -> bytes:
 
 
 def integer(name: str, value: object) -> int:
-    """`value` as a number of 64 bits."""
+    """`value` as a 64-bit integer."""
     index = getattr(value, "__index__", None)
     if index is None or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
@@ -457,7 +458,7 @@ def integer(name: str, value: object) -> int:
 
 
 def int64s(name: str, values: Iterable[object]) -> Array[c_int64]:
-    """Numbers as an array of the library."""
+    """Integers as a ctypes array of int64_t."""
     if not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a sequence of int, not {type(values).__name__}")
     numbers = [integer(f"{name}[{i}]", value) for i, value in enumerate(values)]

@@ -1,4 +1,4 @@
-"""Values that never change."""
+"""Base classes of immutable values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Immutable:
-    """What cannot be changed; a copy is the value itself."""
+    """An object whose attributes cannot be set; a copy is the object itself."""
 
     __slots__ = ()
 
@@ -28,15 +28,15 @@ class Immutable:
 
 
 def put(value: Immutable, **attributes: object) -> None:
-    """Sets attributes of a value that is being made."""
+    """Sets attributes of an Immutable; only for constructors."""
     for name, attribute in attributes.items():
         object.__setattr__(value, name, attribute)
 
 
 class Record(Immutable):
-    """A value with the fields that its class names in __slots__, in this order.
+    """An immutable value with the fields of its class's __slots__, in this order.
 
-    It unpacks as a tuple does. typing.NamedTuple would do the same, but takes 5 ms to import.
+    It unpacks like a tuple. typing.NamedTuple would do the same, but takes 5 ms to import.
     """
 
     __slots__: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Tables, as text and as HTML for notebooks."""
+"""Formats tables as text, and as HTML for notebooks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The errors of the library: each has the library's message, unchanged, and the name of its code.
+"""The exceptions of the package: each has the library's message, unchanged, and the name of its
+code.
 
-Every error is a MeshiftError, and also the built-in exception that fits it:
+Every error is a MeshiftError and also a built-in exception:
 
     INVALID_ARGUMENT, OUT_OF_RANGE, NOT_FOUND    ValueError
     UNIMPLEMENTED                                NotImplementedError
@@ -34,11 +35,11 @@ class InvalidArgumentError(MeshiftError, ValueError):
 
 
 class UnimplementedError(MeshiftError, NotImplementedError):
-    """The request makes sense, but this version or engine cannot do it."""
+    """The request is valid, but this version or engine cannot serve it."""
 
 
 class DeadlineExceededError(MeshiftError, TimeoutError):
-    """A call waited for something that did not come in time."""
+    """A call did not finish within its time-out."""
 
 
 class OtherError(MeshiftError, RuntimeError):
@@ -48,7 +49,7 @@ class OtherError(MeshiftError, RuntimeError):
 class VerificationError(OtherError):
     """A plan is wrong. `rule` is the name of the broken rule, `step` the number of the step.
 
-    `step` is None where the rule is about the whole plan. docs/errors.md lists the rules.
+    `step` is None if the rule is about the whole plan. docs/errors.md lists the rules.
     """
 
     rule: str
@@ -73,5 +74,5 @@ _CLASSES: dict[str, type[MeshiftError]] = {
 
 
 def make_error(code: str, message: str) -> MeshiftError:
-    """The error for a code of the library."""
+    """Makes the exception for a code of the library."""
     return _CLASSES.get(code, OtherError)(message, code)

@@ -1,4 +1,4 @@
-"""Explanations: what else could be done than the best plan does, and why it is not."""
+"""Explanations: alternatives to the best plan, and why each was not chosen."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class TimeParts(Record):
-    """The parts of a step's time, by the terms of docs/cost_model.md.
+    """The terms of a step's time (docs/cost_model.md).
 
-    `algorithm`, `protocol` and `slowest_links` are names, or None where the step makes no call.
+    `algorithm`, `protocol` and `slowest_links` are names, or None if the step makes no call.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Alternative(Record):
 
 
 class Explanation(Immutable):
-    """Alternatives, the best plan first. len(), indices and loops go over them."""
+    """A sequence of alternatives, the best plan first."""
 
     __slots__ = ("alternatives",)
 
@@ -113,7 +113,7 @@ def _details(one: Alternative) -> Iterator[str]:
 def explain(
     source: Sharding, target: Sharding, most: int = 8, **options: Unpack[Options]
 ) -> Explanation:
-    """The best plan, at most `most` others that keep the promise, and some that break a rule.
+    """Lists the best plan, at most `most` others that keep the promise, and some that break a rule.
 
     Options are those of meshift.plan().
     """
@@ -121,7 +121,7 @@ def explain(
     _c.instance("target", target, Sharding)
     number = _c.integer("most", most)
     if not 1 <= number < 2**31:
-        raise ValueError(f"most is {number}, not 1 or more")
+        raise ValueError(f"most is {number}; it must be 1 or more")
     handle = _c.make(
         "explanation",
         "meshift_explanation_create",

@@ -1,4 +1,4 @@
-"""Runs plans on NumPy arrays, one for each rank: all ranks are simulated in this process.
+"""Runs plans on NumPy arrays, one per rank. All ranks run in this process.
 
     from meshift import local
 
@@ -7,13 +7,13 @@
     targets = local.run(p, sources)
     array = local.unshard(targets, b)
 
-The local engine of the library runs it, with real buffers and real collectives, so bits are those
-of any other engine where the promise says so.
+The library's local engine runs the plan with real buffers and collectives. Bits equal those of
+other engines if the promise guarantees it.
 
-NumPy has no bf16 and no 8-bit floats. Where the package ml_dtypes is installed, its bfloat16,
-float8_e4m3fn and float8_e5m2 stand for them, else arrays hold their bits, as uint16 and uint8.
-Bits are always taken. An array of f4e2m1 is of uint8, two elements to a byte, so its last dim is
-half as long.
+NumPy has no bf16 and no 8-bit floats. If the package ml_dtypes is installed, arrays have its
+bfloat16, float8_e4m3fn and float8_e5m2; otherwise they hold the bits, as uint16 and uint8. Input
+may always be bits. An array of f4e2m1 has dtype uint8 with two elements per byte, so its last dim
+is half as long.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _DTYPES = {
     "c64": "complex64",
     "c128": "complex128",
 }
-# In ml_dtypes, and as bits.
+# The type in ml_dtypes, and the type of the bits.
 _MORE_DTYPES = {
     "bf16": ("bfloat16", "uint16"),
     "f8e4m3": ("float8_e4m3fn", "uint8"),
@@ -64,7 +64,7 @@ _ORDERS = {"ranks": 0, "topology": 1, "adversarial": 2}
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of arrays of a Meshift dtype: that of ml_dtypes for "bf16", where it is there."""
+    """The NumPy dtype for a Meshift dtype: for "bf16" that of ml_dtypes, if installed."""
     if name in _DTYPES:
         return np.dtype(_DTYPES[name])
     if name not in _MORE_DTYPES:
@@ -101,14 +101,14 @@ def run(
     reduction_order: str = "ranks",
     domain_size: int = 8,
 ) -> dict[int, Array] | list[Array]:
-    """Runs a plan. `arrays` has the source of each rank; the target of each rank is returned.
+    """Runs a plan on the sources of all ranks, and returns the targets.
 
-    A sequence is in row-major order of the mesh, a mapping is by rank; what is returned is of the
+    `arrays` is a sequence in row-major order of the mesh, or a mapping by rank; the result has the
     same kind. Sources are only read.
 
-    `reduction_order` says in which order collectives add floats: "ranks", ascending; "topology",
-    in each domain of `domain_size` ranks first; "adversarial", an order of its own in each group,
-    which shows whether replicas are sums that several groups have formed.
+    `reduction_order` is the order in which collectives add floats: "ranks": ascending; "topology":
+    first in each domain of `domain_size` ranks; "adversarial": different in each group, which
+    reveals replicas that were summed by several groups.
     """
     _c.instance("plan", plan, Plan)
     if reduction_order not in _ORDERS:
@@ -151,7 +151,7 @@ def _run(
         for one in runs:
             _c.call("meshift_run_wait", one)
     except BaseException:
-        # No work may be left that uses the arrays.
+        # Waits until no work uses the arrays.
         for redistributor in redistributors:
             _c.call("meshift_redistributor_abort", redistributor)
         for one in runs:
@@ -165,9 +165,10 @@ def _address(array: Array | None) -> int | None:
 
 
 def shard(array: Any, sharding: Sharding) -> list[Array]:
-    """Cuts an array, which is the whole tensor: what each rank holds, in order of the mesh.
+    """Cuts the array of the whole tensor into the arrays of the ranks, in row-major order of the
+    mesh.
 
-    A sharding with partial values is refused: there are many contributions with one sum.
+    A sharding with partial values is refused: the contributions would not be unique.
     """
     whole = _whole(array, sharding)
     return [
@@ -176,7 +177,7 @@ def shard(array: Any, sharding: Sharding) -> list[Array]:
 
 
 def unshard(arrays: Mapping[int, Any] | Sequence[Any], sharding: Sharding) -> Array:
-    """Puts the whole tensor together of what each rank holds.
+    """Assembles the whole tensor from the arrays of the ranks.
 
     ValueError: replicas have different bits, or the sharding has partial values.
     """
@@ -208,7 +209,7 @@ def _whole(array: Any, sharding: Sharding) -> Array:
 def _by_rank(
     name: str, arrays: Mapping[int, Any] | Sequence[Any], sharding: Sharding
 ) -> dict[int, Array]:
-    """The arrays by rank, in order of the mesh, checked and contiguous."""
+    """The arrays in row-major order of the mesh, checked and contiguous."""
     ranks = sharding.mesh.ranks
     if isinstance(arrays, Mapping):
         given = {_c.integer(f"a rank of {name}", rank): array for rank, array in arrays.items()}
@@ -235,7 +236,8 @@ def _by_rank(
 
 
 def _checked(name: str, array: Any, dtype: str, shape: tuple[int, ...]) -> Array:
-    """A contiguous array of that dtype and shape. Bits stand for dtypes that NumPy lacks."""
+    """A contiguous array of that dtype and shape. Dtypes that NumPy does not have are given as
+    bits."""
     made = np.asarray(array)
     right = numpy_dtype(dtype)
     bits = np.dtype(_MORE_DTYPES[dtype][1]) if dtype in _MORE_DTYPES else right
@@ -251,7 +253,7 @@ def _shape(box: Box) -> tuple[int, ...]:
 
 
 def _halved(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
-    """The shape of the array: of f4e2m1 a byte has two elements, and no tensor has half a byte."""
+    """The shape of the array: for f4e2m1 with two elements per byte; tensors have whole bytes."""
     if dtype != "f4e2m1" or not shape:
         return shape
     return (*shape[:-1], shape[-1] // 2)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DeviceMesh(Immutable):
-    """Ranks in a grid whose dims have names.
+    """A grid of ranks with named dims.
 
         DeviceMesh("dp=2,tp=4")                      # ranks 0 to 7, row-major
         DeviceMesh("dp=2,tp=2@4-5,0-1")              # the same with other ranks
@@ -72,7 +72,7 @@ class DeviceMesh(Immutable):
         return rank.value
 
     def coordinate(self, rank: int) -> tuple[int, ...]:
-        """The place of a rank in the grid. ValueError: the rank is not in the mesh."""
+        """The coordinate of a rank. ValueError: the rank is not in the mesh."""
         room = (c_int64 * len(self.shape))()
         rank = _c.integer("rank", rank)
         _c.call("meshift_mesh_coordinate", self._handle, rank, room, len(self.shape))
@@ -102,7 +102,7 @@ class DeviceMesh(Immutable):
 
 
 def mesh_of(handle: _c.Handle) -> DeviceMesh:
-    """The mesh of a handle, which it keeps."""
+    """The DeviceMesh that owns a handle."""
     mesh = DeviceMesh.__new__(DeviceMesh)
     _fill(mesh, handle)
     return mesh

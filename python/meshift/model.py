@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ModelRow(Record):
-    """`count` parameters that have one plan; `first` is the name of the first of them."""
+    """`count` parameters with the same plan; `first` is the name of the first one."""
 
     __slots__ = ("count", "first", "plan")
 
@@ -38,7 +38,7 @@ class ModelPlan(Immutable):
     """The name of the model."""
     rows: tuple[ModelRow, ...]
     json: str
-    """All of it, as the command prints it."""
+    """The complete output of the command."""
 
     def __init__(self, json: str) -> None:
         import json as parser
@@ -52,12 +52,12 @@ class ModelPlan(Immutable):
 
     @property
     def total(self) -> dict[str, int]:
-        """`parameters`, `collectives`, `bytes_sent`, `est_ns`; `setup_ns` where it is not 0."""
+        """`parameters`, `collectives`, `bytes_sent`, `est_ns`; `setup_ns` if it is not 0."""
         return dict(self._parsed()["total"])
 
     @property
     def traffic(self) -> dict[str, Any] | None:
-        """What ranks send, over which links. None: without rules and a second mesh."""
+        """The bytes that ranks send over each kind of link. None without rules or a second mesh."""
         traffic: dict[str, Any] | None = self._parsed().get("traffic")
         return traffic
 
@@ -126,10 +126,10 @@ def plan_model(
         plan_model("llama3-8b.json", mesh="fsdp=2,tp=4", source="S(0),TP", target="R,TP")
         plan_model(model, rules="train-to-serve.json", mesh=..., to_mesh=..., topology="h100")
 
-    `model` and `rules` are paths, or dicts with what such files hold (examples/models/README.md).
-    `source` and `target` are placements of all parameters, in place of rules. `flags` are other
-    options of the command: `dtype`, `to_dtype`, `filter`, and the options of meshift.plan() but
-    for `engine`.
+    `model` and `rules` are paths, or dicts with the content of such files
+    (examples/models/README.md). `source` and `target` are placements of all parameters, instead of
+    rules. `flags` are other options of the command: `dtype`, `to_dtype`, `filter`, and the options
+    of meshift.plan() except `engine`.
     """
     import json
     import os

@@ -1,4 +1,4 @@
-"""The options of planning, by the names of meshift/c.h."""
+"""The options of planning, with the names of meshift/c.h."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from typing import TypedDict
 
     class Options(TypedDict, total=False):
-        """What plan(), explain() and others take by name. A str is as on the command line."""
+        """The keyword options of plan(), explain() and others. A str has the syntax of the command
+        line."""
 
         topology: str | Topology | None
         engine: str | None
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def options_handle(options: Options) -> _c.Handle | None:
-    """The options as the library takes them. None where all have their defaults."""
+    """The options as a handle. None if all have their defaults."""
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
     if not texts:
         return None

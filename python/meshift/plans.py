@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 
 class Step(Record):
-    """A step of a plan. Fields are those of meshift_step; None stands for "none".
+    """A step of a plan. Fields are those of meshift_step; None means "none".
 
-    `mesh_dims` are indices of dims of the plan's mesh number `mesh`. Bytes are those of the rank
-    with the most. `text` is as in "all_reduce{dp,tp} -> R,R"; `after` is the sharding that the
-    step leaves.
+    `mesh_dims` are indices of dims of the plan's mesh number `mesh`. Bytes are those of the worst
+    rank. `text` has the form "all_reduce{dp,tp} -> R,R"; `after` is the sharding after the step.
     """
 
     __slots__ = (
@@ -69,9 +68,9 @@ class Step(Record):
 
 
 class Plan(Immutable):
-    """Steps that turn `source` into `target`. A plan never changes.
+    """Steps that turn `source` into `target`. Immutable.
 
-    Numbers of bytes are those of the rank with the most; times are estimates, in nanoseconds.
+    Bytes are those of the worst rank; times are estimates in nanoseconds.
     """
 
     __slots__ = ("_handle", "_info", "_texts", "source", "target", "meshes", "steps")
@@ -82,7 +81,7 @@ class Plan(Immutable):
     source: Sharding
     target: Sharding
     meshes: tuple[DeviceMesh, ...]
-    """That of the source, and that of the target where it is another."""
+    """The mesh of the source, and that of the target if it differs."""
     steps: tuple[Step, ...]
 
     def __init__(self) -> None:
@@ -90,19 +89,19 @@ class Plan(Immutable):
 
     @staticmethod
     def read(text: str) -> Plan:
-        """Reads a plan's text or JSON. It may be a wrong plan: see verify()."""
+        """Reads a plan's text or JSON. The plan may be wrong: see verify()."""
         return plan_of(_c.make("plan", "meshift_plan_read", _c.encode("text", text)))
 
     @property
     def text(self) -> str:
-        """The plan as a table. Plan.read reads it."""
+        """The plan as a text table, which Plan.read reads."""
         return self._text("text")
 
     def json(self, indent: int | None = None) -> str:
         """The plan as JSON, which Plan.read reads. `indent`: spaces per level; None: one line."""
         spaces = -1 if indent is None else _c.integer("indent", indent)
         if not -1 <= spaces <= 16:
-            raise ValueError(f"indent is {spaces}, not in -1..16")
+            raise ValueError(f"indent is {spaces}; it must be -1 to 16")
         return _c.text("meshift_plan_json", self._handle, spaces)
 
     @property
@@ -112,7 +111,7 @@ class Plan(Immutable):
 
     @property
     def promise(self) -> tuple[str, str]:
-        """The promise about bits that the plan keeps, such as "replicas", and why."""
+        """The promise about bits that the plan keeps, such as "replicas", and the reason."""
         kept, why = c_void_p(), c_void_p()
         _c.call("meshift_plan_promise", self._handle, byref(kept), byref(why))
         return _c.take(kept), _c.take(why)
@@ -132,7 +131,7 @@ class Plan(Immutable):
 
     @property
     def setup_ns(self) -> int:
-        """The time to make new groups."""
+        """The time to create new groups."""
         return int(self._info.setup_ns)
 
     @property
@@ -146,12 +145,12 @@ class Plan(Immutable):
 
     @property
     def lower_bound_bytes_sent(self) -> int:
-        """What no plan can go below."""
+        """A lower bound that holds for any plan."""
         return int(self._info.lower_bound_bytes_sent)
 
     @property
     def lower_bound_est_ns(self) -> int:
-        """What no plan can go below."""
+        """A lower bound that holds for any plan."""
         return int(self._info.lower_bound_est_ns)
 
     def program(
@@ -162,11 +161,11 @@ class Plan(Immutable):
         one_buffer: bool = False,
         consume_source: bool = False,
     ) -> Program:
-        """What `rank` does: instructions on its source, its target and a workspace.
+        """The instructions of `rank` on its source, its target and a workspace.
 
         Strides are in elements, one per dim of the local tensor; None: row-major. `one_buffer`:
-        source and target begin at one address. `consume_source`: the source may be written, once
-        it was read.
+        source and target begin at the same address. `consume_source`: the source may be overwritten
+        once it is read.
         """
         return lower(
             self._handle,
@@ -253,12 +252,12 @@ class Plan(Immutable):
 
 
 def plan(source: Sharding, target: Sharding, **options: Unpack[Options]) -> Plan:
-    """The best plan from `source` to `target`.
+    """Makes the best plan from `source` to `target`.
 
         plan(a, b, topology="h100", reproducibility="ordered", max_memory="1GiB")
 
-    Options have the names of plans and of the command line; a switch is True or False, None is
-    the default. The plan is a function of the arguments alone, the same on every rank.
+    Options have the names of plans and of the command line; a switch is True or False, None is the
+    default. The plan depends on the arguments only and is the same on every rank.
     """
     _c.instance("source", source, Sharding)
     _c.instance("target", target, Sharding)
@@ -267,9 +266,9 @@ def plan(source: Sharding, target: Sharding, **options: Unpack[Options]) -> Plan
 
 
 def verify(plan: Plan, max_work: int = 0) -> None:
-    """Proves a plan. VerificationError: a rule is broken, which it names.
+    """Proves a plan. VerificationError: names the broken rule.
 
-    `max_work` limits the work, in units of about 10 ns; 0: within some seconds and about 1 GiB.
+    `max_work` limits the work, in units of about 10 ns; 0: a few seconds and about 1 GiB.
     """
     _c.instance("plan", plan, Plan)
     rule, step = c_void_p(), c_int32()
@@ -285,7 +284,7 @@ def verify(plan: Plan, max_work: int = 0) -> None:
 
 
 def plan_of(handle: _c.Handle) -> Plan:
-    """The plan of a handle, which it keeps."""
+    """The Plan that owns a handle."""
     made = Plan.__new__(Plan)
     info = _c.fill(_c.PlanInfo, "meshift_plan_get_info", handle)
     meshes = tuple(

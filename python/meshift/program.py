@@ -1,9 +1,9 @@
-"""Programs: what one rank does for a plan, for executors.
+"""Programs: the instructions of one rank for a plan, for executors.
 
-A program works on three pieces of memory: the rank's source, its target, and a workspace of
-`workspace_bytes`, aligned to 16 bytes. Its instructions are done one after another. What has a
-group is a collective call: all members of the group make it, each in its own program.
-docs/c.md says what each instruction does.
+A program uses three pieces of memory: the rank's source, its target, and a workspace of
+`workspace_bytes`, aligned to 16 bytes. Its instructions are executed in order. An instruction with
+a group is a collective call: every member of the group has it in its own program. docs/c.md says
+what each instruction does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPACE_SOURCE, SPACE_TARGET, SPACE_WORKSPACE = 1, 2, 3
 
 
 class Location(Record):
-    """`offset` bytes after the beginning of a piece: 1 source, 2 target, 3 workspace."""
+    """`offset` bytes after the start of a piece: 1 source, 2 target, 3 workspace."""
 
     __slots__ = ("space", "offset")
 
@@ -65,10 +65,11 @@ class Message(Record):
 
 
 class Instruction(Record):
-    """What meshift_instruction says. dtype, to_dtype and op are names, or None.
+    """An instruction, with the fields of meshift_instruction. dtype, to_dtype and op are names, or
+    None.
 
-    `src` and `dst` are None where the instruction has no such place. `counts` is () where all
-    blocks have `count` elements.
+    `src` and `dst` are None if the instruction does not use them. `counts` is () if all blocks have
+    `count` elements.
     """
 
     __slots__ = (
@@ -111,7 +112,7 @@ class Instruction(Record):
 
 
 class Program(Immutable):
-    """What one rank does. `Plan.program` makes it; it never changes."""
+    """The instructions of one rank, made by `Plan.program`. Immutable."""
 
     __slots__ = (
         "_handle",
@@ -129,10 +130,10 @@ class Program(Immutable):
     rank: int
     workspace_bytes: int
     source_dtype: str
-    """Of the local tensor. f4e2m1 is seen as its bytes: "u8"."""
+    """The dtype of the local tensor. f4e2m1 is given as bytes: "u8"."""
     target_dtype: str
     source_bytes: int
-    """Of the elements, without what lies between them."""
+    """The bytes of the elements, without gaps between them."""
     target_bytes: int
     groups: tuple[Group, ...]
     instructions: tuple[Instruction, ...]
@@ -142,7 +143,7 @@ class Program(Immutable):
 
     @property
     def text(self) -> str:
-        """A line per group and per instruction."""
+        """One line per group and per instruction."""
         return _c.text("meshift_program_text", self._handle)
 
     def __str__(self) -> str:
@@ -163,7 +164,7 @@ def lower(
     one_buffer: bool,
     consume_source: bool,
 ) -> Program:
-    """The program of a rank."""
+    """Lowers a plan to the program of a rank."""
     options = _c.ProgramOptions.make(
         one_buffer=bool(one_buffer), consume_source=bool(consume_source)
     )

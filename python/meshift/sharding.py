@@ -1,4 +1,4 @@
-"""Shardings: a tensor on a mesh, and what each rank holds of it."""
+"""Shardings: a tensor on a mesh, and the part that each rank holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from meshift.mesh import DeviceMesh, mesh_of
 
 
 class Box(Record):
-    """What a rank holds: of each tensor dim the `shape` indices from `offset` on."""
+    """The part that a rank holds: `shape` indices from `offset` in each tensor dim."""
 
     __slots__ = ("dtype", "offset", "shape", "num_elements", "num_bytes")
 
@@ -63,7 +63,7 @@ class Sharding(Immutable):
         )
 
     def with_placements(self, placements: str) -> Sharding:
-        """The same tensor on the same mesh, placed otherwise."""
+        """The same tensor on the same mesh with other placements."""
         placements_text = _c.encode("placements", placements)
         name = "meshift_sharding_with_placements"
         return sharding_of(_c.make("sharding", name, self._handle, placements_text), self.mesh)
@@ -102,7 +102,7 @@ def shards(sharding: Sharding) -> tuple[Box, ...]:
 
 
 def sharding_of(handle: _c.Handle, mesh: DeviceMesh | None) -> Sharding:
-    """The sharding of a handle, which it keeps; None: its mesh is not known yet."""
+    """The Sharding that owns a handle. `mesh` None: taken from the handle."""
     sharding = Sharding.__new__(Sharding)
     _fill(sharding, handle, mesh)
     return sharding

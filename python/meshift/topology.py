@@ -1,4 +1,4 @@
-"""Topologies: how fast the links between ranks are."""
+"""Topologies: the speeds of the links between ranks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class Topology(Immutable):
-    """How fast links are: a preset ("h100", "h200-efa"), "nvlink=8", or JSON, as text or a dict.
+    """Link speeds: a preset ("h100", "h200-efa"), "nvlink=8", or JSON, as text or a dict.
 
-    docs/cost_model.md says what the numbers mean. The option `topology` takes a Topology or the
-    same text. A topology never changes.
+    docs/cost_model.md defines the numbers. The option `topology` takes a Topology or the same text.
+    Immutable.
     """
 
     __slots__ = ("text", "json")
 
     text: str
-    """The shortest text that says the same."""
+    """The shortest equal text."""
     json: str
-    """The JSON form, which Topology reads. What it leaves out is 0."""
+    """The JSON form, which Topology reads. Missing numbers are 0."""
 
     def __init__(self, topology: str | Mapping[str, Any]) -> None:
         if not isinstance(topology, str):
@@ -35,7 +35,7 @@ class Topology(Immutable):
 
     @staticmethod
     def presets() -> tuple[str, ...]:
-        """The names of the presets. A GPU's name alone stands for its first fabric."""
+        """The names of the presets. A GPU name alone means its first preset."""
         count = _c.lib.meshift_topology_preset_count()
         return tuple(_c.text("meshift_topology_preset", i) for i in range(count))
 
@@ -46,12 +46,12 @@ class Topology(Immutable):
 
     @property
     def constants(self) -> dict[str, int]:
-        """What does not depend on the level."""
+        """The constants that do not depend on the level."""
         return dict(self._parsed().get("constants", {}))
 
     @property
     def protocols(self) -> tuple[dict[str, Any], ...]:
-        """The ways in which a collective library puts bytes on links."""
+        """The protocols of the collective library."""
         return tuple(self._parsed().get("protocols", ()))
 
     def _parsed(self) -> Any:

@@ -1,4 +1,4 @@
-"""Compares what meshift/_c.py declares with include/meshift/c.h."""
+"""Compares the declarations of meshift/_c.py with include/meshift/c.h."""
 
 import ctypes
 import pathlib

@@ -13,7 +13,7 @@ PAGE = (FOLDER / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 def blocks():
-    """Each block of Python, with the plain block after it, which it prints."""
+    """Each Python block, with the plain block after it, its output."""
     return re.findall(r"```python\n(.*?)```\n(?:\n```\n(.*?)```\n)?", PAGE, re.S)
 
 

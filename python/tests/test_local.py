@@ -133,7 +133,7 @@ def test_orders_of_reductions_show_on_replicas():
         local.unshard(parts, target)
     ours = local.run(plan(source, target), arrays, reduction_order="adversarial")
     assert all(same_bits(part, ours[0]) for part in ours)
-    # Domains of two ranks: (0 + 1) + (2 + 3), which is another order than of all ranks.
+    # Domains of two ranks: (0 + 1) + (2 + 3), another order than rank order.
     wide = Sharding.parse("f32[256] on a=4 as P")
     one = plan(wide, wide.with_placements("R"))
     by_domain = local.run(one, arrays, reduction_order="topology", domain_size=2)[0]
@@ -273,7 +273,7 @@ def test_work_ends_where_a_call_fails(monkeypatch):
         return real(kind, name, *arguments)
 
     monkeypatch.setattr(_c, "make", failing)
-    # Two ranks wait for two that never come: were they not ended, it would take ten minutes.
+    # Two ranks wait for two that never come: without the abort it would take ten minutes.
     with pytest.raises(KeyboardInterrupt):
         local.run(made, arrays)
     assert local.run(made, arrays)[3].tolist() == [4.0] * 8

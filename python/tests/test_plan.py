@@ -98,7 +98,7 @@ def test_every_option_of_the_library_is_known_by_name():
         info = OptionInfo.make()
         assert _c.lib.meshift_option_get_info(c_size_t(i), byref(info), None) == 0
         names.add(info.name.decode())
-    # What type checkers see.
+    # The signatures that type checkers see.
     with open(options.__file__, encoding="utf-8") as file:
         fields = file.read().split("class Options(")[1].split("\n\n\n")[0]
     assert set(re.findall(r"^ {8}(\w+): ", fields, re.M)) == names
@@ -218,7 +218,7 @@ def test_html_is_a_table():
 
 def test_html_is_escaped():
     made = plan(A, B)
-    # A text that was read may say anything.
+    # A plan that was read may have any text.
     wrong = Plan.read(made.json().replace(made.promise[1], "<script>alert(1)</script>"))
     html = wrong._repr_html_()
     assert "<script>" not in html

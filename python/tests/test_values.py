@@ -1,4 +1,5 @@
-"""What all values have in common: they never change, they are copied and pickled, handles end."""
+"""Properties of all values: they are immutable, can be copied and pickled, and free their
+handles."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-// Whether the memory that an operation touches is there, whole and reachable.
+// Checks that the memory of an operation's accesses is allocated, whole and reachable.
 #include <fmt/format.h>
 
 #include "testing/fake_gpu/machine.h"
@@ -11,7 +11,7 @@ bool Machine::CheckAccesses(const char* name, const std::vector<Access>& accesse
     const Allocation* allocation = memory.Find(access.address);
     const char* does = access.write ? "writes" : "reads";
     if (allocation == nullptr || access.address == allocation->base + allocation->bytes) {
-      recorder.Violation(fmt::format("{} {} {} bytes at {:#x}, which is no memory of a device",
+      recorder.Violation(fmt::format("{} {} {} bytes at {:#x}, which is not memory of a device",
                                      name, does, access.bytes, access.address));
       return false;
     }

@@ -1,5 +1,5 @@
 // Preloaded into a program that runs on the stand-in: breaks one rule before the program begins, so
-// that a test sees whether the program's exit code tells of it.
+// that a test can check the program's exit code.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -15,7 +15,7 @@ namespace {
   const auto query = reinterpret_cast<decltype(&cuEventQuery)>(dlsym(driver, "cuEventQuery"));
   if (init == nullptr || query == nullptr) return;
   init(0);
-  query(reinterpret_cast<CUevent>(driver));  // no event of anybody's
+  query(reinterpret_cast<CUevent>(driver));  // not an event
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Stream capture and launches of graphs. A graph launch issues the nodes in the order in which they
-// were captured, each on a lane of its own for each captured stream, with the dependencies that the
-// capture found; so streams, races and collectives work as outside of graphs.
+// Stream capture and graph launches. A launch issues the nodes in the order in which they were
+// captured, with the captured dependencies, on one hidden stream (lane) for each captured stream.
+// So streams, races and collectives work as outside of graphs.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 namespace meshift::fake {
 namespace {
 
-// What the 128 bytes of a unique id hold.
+// The contents of the 128 bytes of a unique id.
 struct IdContents {
   char magic[8];
   uint64_t process;
@@ -27,7 +27,7 @@ struct IdContents {
 static_assert(sizeof(IdContents) <= sizeof(ncclUniqueId));
 constexpr char kMagic[8] = {'f', 'a', 'k', 'e', 'n', 'c', 'c', 'l'};
 
-// A process that ends normally says what it has to say, and a hub waits for its ranks.
+// A process that ends normally first sends its remaining messages; a hub waits for its ranks.
 constexpr std::chrono::milliseconds kFlushTime(500);
 constexpr std::chrono::seconds kHubWaits(5);
 
@@ -55,7 +55,7 @@ class OwnLink : public Link {
           dispatch(this, std::move(message));
         })) {}
   void Send(Message message) override { hub_->Handle(sink_, std::move(message)); }
-  // The process ends.
+  // This process ends.
   void Gone() { hub_->Gone(sink_); }
 
  private:

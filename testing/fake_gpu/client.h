@@ -1,4 +1,5 @@
-// A process's way to the hubs of its communicators: directly to its own, by a socket to others'.
+// Connects a process to the hubs of its communicators: directly to its own hub, by sockets to those
+// of other processes.
 //
 //   Client& client = Client::Get();
 //   ncclUniqueId id;
@@ -25,16 +26,16 @@
 
 namespace meshift::fake {
 
-// libfake_cuda.so of this process: the one that is loaded, else the one beside this library. Null
-// where there is none.
+// The libfake_cuda.so of this process: the loaded one, else the one beside this library. Null if
+// there is none.
 Core* FindCore();
 
-// One way to one hub.
+// A connection to one hub.
 class Link {
  public:
   virtual ~Link() = default;
   virtual void Send(Message message) = 0;
-  // Waits until what was sent is on its way.
+  // Waits until all messages are handed to the system.
   virtual void Flush() {}
 };
 using LinkRef = std::shared_ptr<Link>;
@@ -45,14 +46,14 @@ class Client {
 
   static Client& Get();
 
-  // Makes an id; the hub that it names runs in this process from then on. False: no socket.
+  // Makes an id and starts the hub that it names in this process. False: no socket.
   bool MakeId(ncclUniqueId* id);
-  // The link to the hub that an id names and the id's number there; null: nobody is there.
+  // The link to the hub that an id names, and the id's number there; null: no hub answers.
   LinkRef LinkTo(const ncclUniqueId& id, uint64_t* number);
 
-  // Sends a message; `done` is called with the answer, perhaps before this returns.
+  // Sends a message and calls `done` with the answer, maybe before this returns.
   void Call(const LinkRef& link, Message message, Callback done);
-  // Messages that answer no call: a peer is dead, or (comm 0) the hub is.
+  // For messages that do not answer a call: a peer is dead, or (comm 0) the hub is.
   void SetListener(std::function<void(const Link*, const Message&)> listener);
 
  private:

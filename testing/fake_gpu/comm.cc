@@ -32,7 +32,7 @@ std::vector<Comm*> AllComms() {
 
 namespace {
 
-// A message from the hub that answers no call.
+// Handles a message from the hub that does not answer a call.
 void Hear(const Link* link, const Message& message) {
   for (Comm* comm : AllComms()) {
     MutexLock lock(comm->mutex);
@@ -74,7 +74,7 @@ int64_t RecordLeaks() {
   return count;
 }
 
-// -1: no such communicator.
+// The number of channels; -1: unknown communicator.
 int64_t ChannelsOf(void* handle) {
   const std::vector<Comm*> all = AllComms();
   const auto found = std::find(all.begin(), all.end(), handle);
@@ -137,7 +137,8 @@ ncclResult_t Fail(Comm* comm, ncclResult_t result, const std::string& text) {
   if (comm != nullptr) {
     MutexLock lock(comm->mutex);
     comm->last_error = text;
-    // A non-blocking one keeps every error, bad arguments too, and answers with it from now on.
+    // A non-blocking communicator keeps its first error, bad arguments too, and returns it from now
+    // on.
     if (!comm->blocking && comm->error == ncclSuccess) {
       comm->error = result;
       comm->changed.notify_all();
@@ -219,7 +220,7 @@ ncclResult_t TakeConfig(const ncclConfig_t* config, const Comm* parent, Comm* co
       !(undefined(config->cgaClusterSize) ||
         (config->cgaClusterSize >= 0 && config->cgaClusterSize <= 8)) ||
       !(undefined(config->CTAPolicy) || (config->CTAPolicy >= 0 && config->CTAPolicy <= 3)) ||
-      // Before defaults are filled in: what is not set is less than any number.
+      // Compare before defaults are filled in: an unset value is less than any number.
       config->minCTAs > config->maxCTAs) {
     return Fail(nullptr, ncclInvalidArgument, "a value of ncclConfig_t is out of range");
   }

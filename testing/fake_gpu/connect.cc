@@ -1,5 +1,5 @@
-// Connections between ranks. NCCL makes them in the first calls that need them, for which the ranks
-// at both ends must come (NCCL_RUNTIME_CONNECT=0: all are there from the start). A call of a
+// Connections between ranks. NCCL makes them in the first calls that need them, and the ranks at
+// both ends must take part (NCCL_RUNTIME_CONNECT=0: all are made at the start). A call of a
 // blocking communicator blocks meanwhile; it also blocks while the queue of work is full.
 #include <chrono>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace meshift::fake {
 namespace {
 
-// So many launches of a communicator wait in the driver's queue at most.
+// The most launches of a communicator that wait in the driver's queue.
 constexpr size_t kWorkQueue = 1024;
 
 struct Connecting {
@@ -33,7 +33,7 @@ void Finish(const std::shared_ptr<Connecting>& connecting, bool connected) {
   connecting->then(connected);
 }
 
-// With what a call on the communicator ends that cannot go on.
+// The result of a call that cannot continue.
 ncclResult_t EndOf(Comm* comm) {
   MutexLock lock(comm->mutex);
   if (comm->error != ncclSuccess) return comm->error;
@@ -47,7 +47,7 @@ ncclResult_t EndOf(const std::vector<PreparedLaunch>& launches) {
   return ncclSuccess;
 }
 
-// The launches' connections that are not there.
+// The missing connections of the launches.
 std::vector<std::pair<Comm*, std::pair<std::string, int>>> Missing(
     const std::vector<PreparedLaunch>& launches) {
   std::vector<std::pair<Comm*, std::pair<std::string, int>>> missing;
@@ -80,7 +80,7 @@ bool AnyHeld(const std::vector<PreparedLaunch>& launches) {
   return false;
 }
 
-// Counts the calling thread among those that calls block.
+// Counts the calling thread as blocked.
 class BlockedScope {
  public:
   explicit BlockedScope(const std::vector<PreparedLaunch>& launches) : launches_(launches) {

@@ -1,4 +1,5 @@
-// Ranks that are not connected from the start: which calls wait for others, and what ends them.
+// Ranks that are not connected from the start: the calls that wait for others, and the ends of
+// those waits.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -15,7 +16,7 @@ class ConnectRulesTest : public NcclRules {
   static ncclResult_t Sum(TestRank& r, ncclComm_t comm, CUdeviceptr data) {
     return ncclAllReduce(r.At(data), r.At(data), 1, ncclInt, ncclSum, comm, r.stream);
   }
-  // A child of a non-blocking communicator, once it is ready.
+  // A ready child of a non-blocking communicator.
   static ncclComm_t Split(TestRank& r, bool blocking) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = blocking ? 1 : 0;
@@ -49,7 +50,7 @@ TEST_F(ConnectRulesTest, AFirstCallWaitsForTheOthers) {
     OK(Sum(r, r.comm, a));
     EXPECT_TRUE(came);
     r.Sync();
-    // Later ones do not, and others of the kind are connected as well.
+    // Later calls do not wait; others of the kind are connected, too.
     Barrier(2);
     if (r.rank == 0) {
       OK(Sum(r, r.comm, a));
@@ -83,7 +84,8 @@ TEST_F(ConnectRulesTest, SoDoMessagesBetweenTwo) {
   EXPECT_EQ(Violations(), "");
 }
 
-// A blocking child of a non-blocking parent: the split goes on in the background, its calls do not.
+// A blocking child of a non-blocking parent: the split continues in the background, its calls do
+// not.
 TEST_F(ConnectRulesTest, ABlockingChildOfANonBlockingParent) {
   const ncclUniqueId id = NewId();
   RunRanks(2, [&](TestRank& r) {
@@ -138,7 +140,7 @@ TEST_F(ConnectRulesTest, AFullQueueBlocks) {
   EXPECT_EQ(Violations(), "");
 }
 
-// NCCL stores a child when its thread is through, also where the parent was aborted meanwhile.
+// NCCL stores a child when its thread is done, even if the parent was aborted meanwhile.
 TEST_F(ConnectRulesTest, AChildOfAnAbortedSplitIsItsCallersToEnd) {
   for (const bool parent_blocks : {false, true}) {
     const ncclUniqueId id = NewId();
@@ -161,7 +163,7 @@ TEST_F(ConnectRulesTest, AChildOfAnAbortedSplitIsItsCallersToEnd) {
       Abort(r);
       if (splits.joinable()) splits.join();
       EXPECT_EQ(child != nullptr, r.rank == 0);
-      // Each rank has two things left, its context and its stream; and this child.
+      // Each rank has two other objects, its context and its stream.
       Barrier(2);
       if (r.rank == 0) {
         EXPECT_EQ(fake_report()->record_leaks() - leaks, 2 * 2 + 1);
@@ -173,7 +175,7 @@ TEST_F(ConnectRulesTest, AChildOfAnAbortedSplitIsItsCallersToEnd) {
   }
 }
 
-// The launch of a captured call is on a thread of NCCL's too.
+// A thread of NCCL's launches captured calls, too.
 TEST_F(ConnectRulesTest, CapturedCallsOfANonBlockingOneGoOn) {
   for (const bool waits : {true, false}) {
     const ncclUniqueId id = NewId();
@@ -192,7 +194,7 @@ TEST_F(ConnectRulesTest, CapturedCallsOfANonBlockingOneGoOn) {
         return;
       }
       EXPECT_EQ(cuStreamEndCapture(r.stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-      // It may come to the stream of one rank, and not to the other's graph.
+      // The call may reach the stream of one rank, and not the other's graph.
       Barrier(2);
       Abort(r);
     });

@@ -1,4 +1,4 @@
-// Messages through a socket: a thread reads, another writes, so that sending never blocks.
+// Messages through a socket. One thread reads and another writes, so that sending never blocks.
 //
 //   auto connection = Connection::Start(fd, on_message, on_close);
 //   connection->Deliver(message);
@@ -22,13 +22,13 @@ class Connection : public Sink, public std::enable_shared_from_this<Connection> 
   using OnMessage = std::function<void(const std::shared_ptr<Connection>&, Message)>;
   using OnClose = std::function<void(const std::shared_ptr<Connection>&)>;
 
-  // Owns `fd`. The functions are called on the reading thread; `on_close` last and once.
+  // Owns `fd`. Calls the functions on the reading thread; `on_close` last and once.
   static std::shared_ptr<Connection> Start(int fd, OnMessage on_message, OnClose on_close);
   ~Connection() override;
 
   void Deliver(Message message) override;
 
-  // Waits until everything delivered so far was handed to the system, or for `most`.
+  // Waits until all messages so far are handed to the system, at most for `most`.
   void Flush(std::chrono::milliseconds most);
 
  private:
@@ -44,9 +44,9 @@ class Connection : public Sink, public std::enable_shared_from_this<Connection> 
   bool closed_ = false;
 };
 
-// A socket that listens on the loopback interface; its port. -1: it failed.
+// Listens on the loopback interface; returns the socket and sets its port. -1: it failed.
 int Listen(uint16_t* port);
-// A socket connected to a port of the loopback interface; -1: it failed.
+// Connects to a port of the loopback interface; returns the socket. -1: it failed.
 int Connect(uint16_t port);
 
 }  // namespace meshift::fake

@@ -1,11 +1,11 @@
-// What libfake_nccl.so uses of libfake_cuda.so in the same process. A class of virtual functions,
-// so that the one library need not link against the other.
+// The interface of libfake_cuda.so that libfake_nccl.so uses in the same process. Its functions are
+// virtual, so that the second library need not link against the first.
 //
 //   Core& core = FindCore();              // in libfake_nccl.so
 //   core.Submit(streams, work);
 //
-// All functions but those of hooks may be called from any thread; none with a lock that a task's
-// maker (Work::make) takes.
+// Functions may be called from any thread, except hooks; not with a lock that the maker of a task
+// (Work::make) takes.
 #ifndef MESHIFT_TESTING_FAKE_GPU_CORE_H_
 #define MESHIFT_TESTING_FAKE_GPU_CORE_H_
 
@@ -19,7 +19,7 @@
 
 namespace meshift::fake {
 
-// What the report asks of the stand-in for NCCL; empty while that is not loaded.
+// Functions that the report calls in the stand-in for NCCL; empty if that is not loaded.
 struct NcclHooks {
   std::function<void(void* comm, int64_t collectives, int result)> async_error;
   std::function<int64_t()> record_leaks;
@@ -37,7 +37,7 @@ class Core {
  public:
   virtual ~Core() = default;
 
-  // Records a call; a result that is not 0 must be returned at once. `traits` are CallTrait.
+  // Records a call; a result other than 0 must be returned at once. `traits` are CallTrait.
   virtual int Enter(const char* function, uint32_t traits, const std::string& details) = 0;
   virtual void Violation(const std::string& text) = 0;
   virtual void ViolationOnce(const std::string& text) = 0;
@@ -47,24 +47,24 @@ class Core {
   virtual uint64_t RandomBelow(uint64_t bound) = 0;
   virtual uint64_t ThreadId() = 0;  // of the caller
 
-  // The device of the calling thread's context; -1: there is none.
+  // The device of the calling thread's context; -1: no context.
   virtual int CurrentDevice() = 0;
-  // Of a CUstream; invalid handles are violations.
+  // Describes a CUstream; an invalid handle is a violation.
   virtual StreamInfo Look(const char* function, void* stream) = 0;
-  // A capture that forbids unsafe calls, such as the creation of a communicator, becomes invalid,
-  // with a violation, and true is returned.
+  // Returns true if a capture forbids unsafe calls, such as the creation of a communicator. The
+  // capture then becomes invalid, and a violation is recorded.
   virtual bool ForbiddenByCapture(const char* function) = 0;
   virtual bool IsLent(void* comm, bool* may_split) = 0;
 
-  // Where the bytes of a device address are.
+  // The host address of the bytes of a device address.
   virtual char* Bytes(uint64_t address) = 0;
-  // Records a violation where memory is not there.
+  // Returns false, and records a violation, if an access is outside the allocations.
   virtual bool Check(const char* name, const std::vector<Access>& accesses, int device) = 0;
   virtual bool Allocate(int device, uint64_t bytes, uint64_t* address) = 0;
   virtual bool Free(uint64_t address) = 0;
 
-  // One operation on one stream or on several at once, or a node of a graph. `deferred`: it is the
-  // one for which the streams are marked by Defer.
+  // Submits one operation to one or several streams, or as a node of a graph. `deferred`: it is the
+  // operation for which Defer has marked the streams.
   virtual bool Submit(const std::vector<void*>& streams, const Work& work, bool deferred) = 0;
   // Until EndDefer, other work on the streams is a violation.
   virtual void Defer(const std::vector<void*>& streams) = 0;
@@ -73,16 +73,16 @@ class Core {
   virtual void Cancel(const ItemRef& item) = 0;
   virtual bool HostKnowsDone(const PointRef& point) = 0;
   virtual bool IsHeld(int device) = 0;
-  // Whether no stream of the device has work left, or none will ever do any.
+  // Whether no stream of the device has work left, or the device will never run it.
   virtual bool IsIdle(int device) = 0;
-  // Whether a graph that is not destroyed has operations of a communicator.
+  // Whether a graph that is not destroyed contains operations of a communicator.
   virtual bool InGraph(const void* comm) = 0;
   virtual void Later(std::chrono::microseconds delay, std::function<void()> run) = 0;
 };
 
 }  // namespace meshift::fake
 
-// Of libfake_cuda.so.
+// Exported by libfake_cuda.so.
 extern "C" meshift::fake::Core* meshift_fake_core(void);
 
 #endif  // MESHIFT_TESTING_FAKE_GPU_CORE_H_

@@ -1,4 +1,4 @@
-// What the functions of the CUDA C API share. Results are CUresult.
+// Functions that the implementations of the CUDA C API share. Results are CUresult.
 #ifndef MESHIFT_TESTING_FAKE_GPU_CUDA_API_H_
 #define MESHIFT_TESTING_FAKE_GPU_CUDA_API_H_
 
@@ -15,11 +15,11 @@ namespace meshift::fake {
 
 inline Machine& TheMachine() { return Machine::Get(); }
 
-// Records the call. Not CUDA_SUCCESS: the call must return that at once, because cuInit was not
-// called or a test said so.
+// Records the call. If the result is not CUDA_SUCCESS, the call must return it at once: cuInit was
+// not called, or a test asked for it.
 CUresult Enter(const char* function, uint32_t traits, const std::string& details);
 
-// Returns from the calling function if the call is not to go on.
+// Returns from the calling function if the call must not continue.
 #define FAKE_ENTER(function, traits, ...)                                                          \
   if (const CUresult entered = ::meshift::fake::Enter(function, traits, fmt::format(__VA_ARGS__)); \
       entered != CUDA_SUCCESS) {                                                                   \
@@ -31,20 +31,21 @@ CUresult Enter(const char* function, uint32_t traits, const std::string& details
   if (const CUresult fake_result = (expression); fake_result != CUDA_SUCCESS) return fake_result; \
   static_assert(true, "")
 
-// The context of the calling thread; CUDA_ERROR_INVALID_CONTEXT where none is current, or the error
+// The context of the calling thread; CUDA_ERROR_INVALID_CONTEXT if none is current, or the error
 // that an earlier operation left in it.
 CUresult CurrentContext(Context** context);
-// Null where none is current.
+// Null if none is current.
 Context* CurrentContextOrNull();
 
-// The stream of a handle: the default streams of the current context too. Needs the machine's lock.
+// The stream of a handle, which may be a default stream of the current context. Needs the machine's
+// lock.
 CUresult FindStream(const char* function, CUstream handle, Stream** stream);
 CUresult FindEvent(const char* function, CUevent handle, Event** event);
 
-// Refuses what is unsafe while this thread (or any, in global mode) captures.
+// Refuses unsafe calls while this thread (or any, in global mode) captures.
 CUresult RefuseInCapture(const char* function);
 
-// Checks the accesses and submits; all for the device of the stream.
+// Checks the accesses and submits the work to the stream's device.
 CUresult SubmitChecked(Stream* stream, const Work& work);
 // Blocks until a stream's (or event's) last operation is done.
 CUresult AwaitPoint(MutexLock& lock, const PointRef& point, Context* context);

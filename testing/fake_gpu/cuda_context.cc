@@ -19,7 +19,7 @@ CUresult CheckContext(CUcontext handle) {
   return machine.contexts.contains(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-// An H100's, as far as it matters to whoever launches kernels; 0: not modelled.
+// The attributes of an H100 that matter for kernel launches; 0: not modelled.
 int AttributeOf(CUdevice_attribute attribute) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
@@ -102,7 +102,7 @@ CUresult CurrentContext(Context** context) {
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
   if ((*context)->retained == 0) {
-    machine.recorder.Violation("a primary context is used that nobody retains");
+    machine.recorder.Violation("use of a primary context that is not retained");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   return static_cast<CUresult>((*context)->sticky_error);
@@ -194,7 +194,8 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   MutexLock lock(machine.mutex);
   Context& context = machine.devices[static_cast<size_t>(device)]->primary;
   if (context.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  if (--context.retained == 0) context.sticky_error = CUDA_SUCCESS;  // the next is another one
+  if (--context.retained == 0)
+    context.sticky_error = CUDA_SUCCESS;  // the next one is a new context
   return CUDA_SUCCESS;
 }
 
@@ -250,7 +251,7 @@ CUresult cuCtxSynchronize(void) {
   FAKE_RETURN_IF_ERROR(CurrentContext(&context));
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
-  // Whatever the mode, and whichever thread captures.
+  // In any mode, and for captures of any thread.
   for (const CaptureRef& capture : machine.captures) {
     if (capture->invalidated || capture->origin->context != context) continue;
     machine.Invalidate(capture, "cuCtxSynchronize during a stream capture");

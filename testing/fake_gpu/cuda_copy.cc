@@ -8,7 +8,7 @@
 namespace meshift::fake {
 namespace {
 
-// Whether an address is memory that the driver knows. Needs the lock.
+// Whether the driver has allocated or registered the address. Needs the lock.
 bool Known(uint64_t address) {
   Machine& machine = TheMachine();
   const Allocation* allocation = machine.memory.Find(address);
@@ -33,7 +33,8 @@ Work CopyWork(const Copy& copy, bool dst_known, bool src_known) {
   });
 }
 
-// As cuMemcpyAsync: pageable host memory is read before the call returns, and written before it.
+// As cuMemcpyAsync: the call reads pageable host memory before it returns, and waits until it has
+// written such memory.
 CUresult CopyInStream(const Copy& copy, CUstream handle) {
   if (copy.bytes == 0) return CUDA_SUCCESS;
   Machine& machine = TheMachine();
@@ -68,7 +69,7 @@ CUresult RequireDevice(const char* name, uint64_t address, uint64_t bytes) {
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
   if (bytes == 0 || Known(address)) return CUDA_SUCCESS;
-  machine.recorder.Violation(fmt::format("{}: {:#x} is no device memory", name, address));
+  machine.recorder.Violation(fmt::format("{}: {:#x} is not device memory", name, address));
   return CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -77,7 +78,7 @@ CUresult RequireHost(const char* name, const void* memory, uint64_t bytes) {
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
   if (bytes == 0 || !machine.memory.IsDevice(address)) return CUDA_SUCCESS;
-  machine.recorder.Violation(fmt::format("{}: {:#x} is no host memory", name, address));
+  machine.recorder.Violation(fmt::format("{}: {:#x} is not host memory", name, address));
   return CUDA_ERROR_INVALID_VALUE;
 }
 

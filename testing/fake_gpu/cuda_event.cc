@@ -20,7 +20,7 @@ CUresult FindEvent(const char* function, CUevent handle, Event** result) {
 
 namespace {
 
-// An event that was recorded in a capture says nothing to the host.
+// The host must not query an event that was recorded in a capture.
 CUresult RefuseCaptured(const char* function, const Event& event) {
   if (event.capture == nullptr) return CUDA_SUCCESS;
   const std::string reason = fmt::format("{} of an event that was recorded in a capture", function);
@@ -48,7 +48,7 @@ CUresult WaitInCapture(Stream* stream, Event* event) {
     machine.recorder.Violation("cuStreamWaitEvent for an event whose capture has ended");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // The wait makes the stream part of the capture.
+  // The wait adds the stream to the capture.
   if (stream->capture == nullptr) stream->captured_after.clear();
   stream->capture = event->capture;
   stream->capture->streams.insert(stream);
@@ -175,7 +175,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent event_handle, unsigne
   FAKE_RETURN_IF_ERROR(FindEvent("cuStreamWaitEvent", event_handle, &event));
   FAKE_RETURN_IF_ERROR(FindStream("cuStreamWaitEvent", stream_handle, &stream));
   if (event->capture != nullptr || stream->capture != nullptr) return WaitInCapture(stream, event);
-  // An event that was never recorded is no obstacle.
+  // An event that was never recorded delays nothing.
   if (event->recorded != nullptr) {
     machine.Enqueue(stream, WaitWork("event wait"), {event->recorded});
   }
@@ -184,7 +184,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent event_handle, unsigne
 
 }  // extern "C"
 
-// The first form of the function, which every driver has beside the one that cuda.h stands for.
+// The first version of the function, which drivers export besides the one in cuda.h.
 #undef cuEventElapsedTime
 extern "C" CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return cuEventElapsedTime_v2(milliseconds, start, end);

@@ -1,4 +1,4 @@
-// Graphs that captures made: instantiation and launches.
+// Instantiates and launches captured graphs.
 #include "testing/fake_gpu/cuda_api.h"
 
 namespace meshift::fake {

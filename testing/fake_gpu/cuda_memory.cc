@@ -19,7 +19,7 @@ Pools& ThePools() {
   return pools;
 }
 
-// The device of a pool; -1, with a violation, where there is none.
+// The device of a pool; -1, with a violation, if there is none.
 int DeviceOf(const char* function, CUmemoryPool pool) {
   MutexLock lock(ThePools().mutex);
   const auto found = ThePools().devices.find(pool);
@@ -39,7 +39,7 @@ CUresult AllocateNow(const char* function, uint64_t bytes, MemoryKind kind, CUde
   return *result == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-// The live allocation that begins at an address; else a violation and null.
+// The live allocation that begins at an address; otherwise null, with a violation.
 Allocation* ToFree(const char* function, uint64_t address) {
   Machine& machine = TheMachine();
   Allocation* allocation = machine.memory.Find(address);
@@ -68,7 +68,7 @@ CUresult FreeNow(const char* function, uint64_t address, bool host) {
         fmt::format("{}: {:#x} was not allocated for it", function, address));
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Frees wait for the work of the device, which may still use the memory.
+  // A free waits for the work of the device, which may still use the memory.
   machine.AwaitDevice(lock, allocation->device);
   machine.memory.Free(allocation);
   if (host) std::free(reinterpret_cast<void*>(address));
@@ -124,7 +124,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* result, size_t bytes, CUmemoryPool
     }
   }
   FAKE_RETURN_IF_ERROR(AllocateNow(kFunction, bytes, MemoryKind::kPool, result));
-  // Work elsewhere must come after the allocation in the stream: a write, as far as order goes.
+  // Other streams must order their work after the allocation: for races it counts as a write.
   MutexLock lock(machine.mutex);
   Work work = WaitWork("the allocation");
   work.accesses = {{.address = *result, .bytes = bytes, .write = true}};
@@ -169,7 +169,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   Work work = WaitWork("the free");
   work.accesses = {{.address = address, .bytes = allocation->bytes, .write = true}};
   machine.Submit(stream, work);
-  // What is issued from now on must not use it; what was issued before still may.
+  // Work issued from now on must not use the memory; earlier work still may.
   allocation->freed = true;
   const uint64_t id = allocation->id;
   Work release = SimpleWork("release", {}, [address, id] {

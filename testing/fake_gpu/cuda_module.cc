@@ -1,5 +1,5 @@
-// Modules and launches. A module's image is not looked at beyond its first bytes: which
-// kernels there are is what kernels.h says.
+// Modules and kernel launches. Only the first bytes of a module's image are examined; kernels.h
+// defines the kernels.
 #include <cstring>
 #include <memory>
 #include <set>
@@ -21,7 +21,7 @@ struct Function {
   Module* module = nullptr;
 };
 
-// Guarded by the machine's lock. Objects stay when they are unloaded.
+// Guarded by the machine's lock. Objects are kept after they are unloaded.
 struct Code {
   std::set<Module*> modules;
   std::map<std::pair<Module*, const Kernel*>, std::unique_ptr<Function>> functions;
@@ -45,7 +45,7 @@ bool LooksLikeCode(const void* image) {
          first == '.' || first == '\n';
 }
 
-// Whether a fat binary has machine code, which is of the toolkit that the stand-in is of.
+// Whether a fat binary contains machine code, which belongs to the stand-in's toolkit version.
 bool HasMachineCode(const void* image) {
   constexpr uint32_t kFatbin = 0xba55ed50;
   constexpr uint16_t kElf = 2;
@@ -148,7 +148,7 @@ CUresult cuModuleLoadData(CUmodule* result, const void* image) {
   Machine& machine = TheMachine();
   const int version = machine.options.driver_version;
   if (version != 0 && version / 1000 < CUDA_VERSION / 1000 && HasMachineCode(image)) {
-    return CUDA_ERROR_INVALID_IMAGE;  // of a newer toolkit
+    return CUDA_ERROR_INVALID_IMAGE;  // the image is of a newer toolkit
   }
   MutexLock lock(machine.mutex);
   FAKE_RETURN_IF_ERROR(RefuseInCapture("cuModuleLoadData"));
@@ -195,7 +195,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, u
                         CUstream stream, void** params, void** extra) {
   FAKE_ENTER("cuLaunchKernel", kPlainCall, "grid {} {} {} block {} {} {} shared {} stream {}", gx,
              gy, gz, bx, by, bz, shared, static_cast<void*>(stream));
-  if (extra != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // another way to pass parameters
+  if (extra != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // the other way to pass parameters
   return Launch(function, {gx, gy, gz}, {bx, by, bz}, shared, stream, params);
 }
 

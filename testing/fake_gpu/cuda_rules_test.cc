@@ -1,5 +1,5 @@
-// Each rule of CUDA's that the stand-in checks, broken once: it is reported. What a rule looks like
-// when it is kept is in cuda_test.cc, where any report fails the test.
+// Breaks each CUDA rule that the stand-in checks once, and expects the report. cuda_test.cc keeps
+// the rules; there any report fails the test.
 #include <cstring>
 
 #include "comm/cuda/kernel_params.h"
@@ -23,14 +23,14 @@ class CudaRulesTest : public ::testing::Test {
     return graph;
   }
 
-  // The violations so far hold `text`; they are then forgotten.
+  // Expects that the violations so far contain `text`, and forgets them.
   static void ExpectViolation(const std::string& text) {
     EXPECT_THAT(Violations(), HasSubstr(text));
     fake_report()->reset();
   }
 };
 
-// A left-out wait is found in every run, not only where it shows.
+// A missing wait is found in every run, even if the data is right.
 TEST_F(CudaRulesTest, ALeftOutWaitIsARace) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     fake_report()->set_seed(seed);
@@ -45,7 +45,7 @@ TEST_F(CudaRulesTest, ALeftOutWaitIsARace) {
   }
 }
 
-// Streams run so late, and so much out of step, that it often shows as wrong data as well.
+// Streams are delayed and reordered enough that it often gives wrong data, too.
 TEST_F(CudaRulesTest, ALeftOutWaitShowsAsWrongData) {
   int wrong = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -55,7 +55,7 @@ TEST_F(CudaRulesTest, ALeftOutWaitShowsAsWrongData) {
     const CUdeviceptr a = r.Buffer(4);
     for (uint8_t round = 0; round < 10; ++round) {
       OK(cuMemsetD8Async(a, round, 1, r.stream));
-      OK(cuMemsetD8Async(a, 100 + round, 1, other));  // must come second, and nothing says so
+      OK(cuMemsetD8Async(a, 100 + round, 1, other));  // must come second, but is not ordered
       OK(cuStreamSynchronize(other));
       wrong += r.Download<uint8_t>(a, 1)[0] == 100 + round ? 0 : 1;
     }
@@ -149,10 +149,10 @@ TEST_F(CudaRulesTest, HostMemoryIsNoDeviceMemory) {
   int local = 0;
   const auto address = reinterpret_cast<CUdeviceptr>(&local);
   EXPECT_EQ(cuMemsetD8Async(address, 1, 4, r.stream), CUDA_ERROR_INVALID_VALUE);
-  ExpectViolation("is no device memory");
+  ExpectViolation("is not device memory");
   EXPECT_EQ(cuMemcpyHtoDAsync(r.Buffer(8), TestRank::At(r.Buffer(8)), 8, r.stream),
             CUDA_ERROR_INVALID_VALUE);
-  ExpectViolation("is no host memory");
+  ExpectViolation("is not host memory");
 }
 
 TEST_F(CudaRulesTest, HandlesAreDeadAfterDestruction) {
@@ -350,7 +350,7 @@ TEST_F(CaptureRulesTest, NoLegacyStream) {
   TestRank r(0, 1);
   const CUdeviceptr a = r.Buffer(8);
   Begin(r);
-  OK(cuMemsetD8Async(a, 1, 8, nullptr));  // the captured stream is a non-blocking one
+  OK(cuMemsetD8Async(a, 1, 8, nullptr));  // the captured stream is non-blocking
   ExpectViolation("uses the legacy default stream during a capture");
   CUgraph graph = nullptr;
   OK(cuStreamEndCapture(r.stream, &graph));
@@ -412,7 +412,7 @@ TEST_F(CaptureRulesTest, ALeftOutForkRacesWhenTheGraphRuns) {
   const CUdeviceptr a = r.Buffer(8);
   Begin(r);
   r.Order(r.stream, other);
-  OK(cuMemsetD8Async(a, 1, 8, r.stream));  // after the fork: unordered with what follows
+  OK(cuMemsetD8Async(a, 1, 8, r.stream));  // after the fork: unordered with later work
   OK(cuMemsetD8Async(a, 2, 8, other));
   r.Order(other, r.stream);
   CUgraph graph = nullptr;

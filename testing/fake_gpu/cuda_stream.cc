@@ -1,4 +1,4 @@
-// Streams, host functions and the beginning and end of captures.
+// Streams, host functions, and the begin and end of captures.
 #include <algorithm>
 #include <map>
 
@@ -7,7 +7,7 @@
 namespace meshift::fake {
 namespace {
 
-// The mode that this thread's own unsafe calls are judged by.
+// The capture mode for this thread's own unsafe calls.
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 thread_local std::map<Context*, Stream*> per_thread_streams;
 
@@ -30,7 +30,7 @@ CUresult CreateStream(CUstream* result, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-// What a captured or a lent stream must not be asked.
+// Refuses queries of a captured or lent stream.
 CUresult RefuseQuery(const char* function, Stream* stream, const char* what) {
   Machine& machine = TheMachine();
   if (stream->lent) {
@@ -41,7 +41,7 @@ CUresult RefuseQuery(const char* function, Stream* stream, const char* what) {
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-// Whether every captured node comes before what the origin has joined.
+// Whether the origin has joined every captured node.
 bool AllJoined(const Capture& capture) {
   const std::vector<Node>& nodes = capture.graph->nodes;
   std::vector<bool> joined(nodes.size(), false);
@@ -164,7 +164,7 @@ CUresult cuStreamDestroy(CUstream handle) {
   Stream* stream = nullptr;
   FAKE_RETURN_IF_ERROR(FindStream("cuStreamDestroy", handle, &stream));
   FAKE_RETURN_IF_ERROR(RefuseQuery("cuStreamDestroy", stream, "destroyed"));
-  // Its work goes on.
+  // Its work continues.
   machine.Retire(stream);
   return CUDA_SUCCESS;
 }
@@ -264,7 +264,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
     return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   }
   Graph* result = capture->graph.release();
-  capture->invalidated = true;  // nobody can join it any more
+  capture->invalidated = true;  // no stream can join it any more
   machine.graphs.insert(result);
   *graph = reinterpret_cast<CUgraph>(result);
   return CUDA_SUCCESS;
@@ -289,7 +289,7 @@ CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, 
   Stream* stream = nullptr;
   FAKE_RETURN_IF_ERROR(FindStream("cuStreamGetCaptureInfo", handle, &stream));
   if (stream->capture == nullptr) return CUDA_SUCCESS;
-  // Nodes are no objects here.
+  // Nodes are not objects here.
   if (dependencies != nullptr || edges != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   *status = stream->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                          : CU_STREAM_CAPTURE_STATUS_ACTIVE;

@@ -1,4 +1,4 @@
-// The stand-in's driver: devices, memory, streams, events and graphs, as CUDA's documentation says.
+// The driver stand-in by CUDA's documentation: devices, memory, streams, events and graphs.
 #include <atomic>
 #include <csignal>
 #include <cstring>

@@ -12,9 +12,9 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kAlignment = 512;  // cuMemAlloc promises 256 at least
 constexpr uint64_t kRangeBytes = uint64_t{64} << 30;
-// An allocation lies between pages that belong to none.
+// Guard pages before and after each allocation belong to none.
 constexpr uint64_t kGuard = kPage;
-// So many freed ranges of one length are kept unused.
+// The number of freed ranges of one length that are kept unused.
 constexpr size_t kQuarantine = 2048;
 
 uint64_t RoundUp(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
@@ -64,7 +64,7 @@ uint64_t DeviceMemory::Allocate(int device, uint64_t bytes, MemoryKind kind, Ran
   uint64_t& used = used_[static_cast<size_t>(device)];
   if (bytes > bytes_per_device_ || used + bytes > bytes_per_device_) return 0;
   const uint64_t offset = kAlignment * random->Below(kPage / kAlignment);
-  // Powers of two are easy to use again.
+  // Powers of two make ranges easy to reuse.
   uint64_t region_bytes = 2 * kPage;
   while (region_bytes < RoundUp(offset + bytes, kPage) + kGuard) region_bytes *= 2;
   const uint64_t region = TakeRange(region_bytes);
@@ -111,7 +111,7 @@ Allocation* DeviceMemory::Find(uint64_t address) {
   if (it == allocations_.begin()) return nullptr;
   --it;
   Allocation* allocation = it->second.get();
-  // A zero-sized look past the end belongs to the allocation that ends there.
+  // A zero-sized access at the end belongs to the allocation that ends there.
   if (address > allocation->base + allocation->bytes) return nullptr;
   return allocation;
 }

@@ -1,4 +1,4 @@
-// Groups of calls, by thread.
+// Groups of NCCL calls, per thread.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ void CheckApart(const std::vector<GroupedCall>& calls) {
   }
   std::sort(parts.begin(), parts.end(),
             [](const Part& a, const Part& b) { return a.begin < b.begin; });
-  // Of those before: the one that ends last, and that of what is written.
+  // The earlier part that ends last, and the earlier written part that ends last.
   const Part* any = nullptr;
   const Part* written = nullptr;
   for (const Part& part : parts) {
@@ -140,7 +140,7 @@ ncclResult_t GroupFinish() {
   if (const std::vector<Comm*> aborts = std::exchange(group.aborts, {}); !aborts.empty()) {
     AwaitAborts(aborts);
   }
-  // An error is one of the whole group: nothing is started.
+  // An error of one call fails the whole group: nothing is started.
   if (error != ncclSuccess) return error;
   if (!jobs.empty() && !calls.empty()) {
     TheCore().Violation("a group both makes communicators and communicates");

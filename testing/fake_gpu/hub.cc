@@ -96,7 +96,7 @@ Hub::Comm& Hub::NewComm(std::vector<Member> members) {
   comm.members = std::move(members);
   comm.ring.resize(comm.members.size());
   std::iota(comm.ring.begin(), comm.ring.end(), 0);
-  // Which way the ring runs is the topology's business.
+  // The direction of the ring depends on the topology.
   Random random(seed_ * 1000003 + comm.id);
   for (size_t i = comm.ring.size(); i > 1; --i) {
     std::swap(comm.ring[i - 1], comm.ring[random.Below(i)]);
@@ -157,7 +157,7 @@ void Hub::HandleSplit(Comm& comm, Message message, Outbox* out) {
   Split& split = comm.splits[number];
   split.calls[message.rank] = std::move(message);
   if (split.calls.size() < comm.members.size()) return;
-  // Colors, and in each the ranks by key, ties by the parent's rank.
+  // Maps each color to its ranks, ordered by key, then by the parent's rank.
   std::map<int64_t, std::vector<std::pair<int64_t, int>>> colors;
   for (const auto& [rank, call] : split.calls) {
     if (call.a >= 0) {
@@ -304,7 +304,7 @@ void Hub::HandleLaunched(Comm& comm, const Message& message, Outbox* out) {
     token.dst = static_cast<int32_t>(std::strtol(next, &next, 10));
     token.number = std::strtoull(next, &next, 10);
     at = *next == '\n' ? next + 1 : next;
-    if (token.src == token.dst && token.src >= 0) continue;  // to itself
+    if (token.src == token.dst && token.src >= 0) continue;  // a message to the rank itself
     if (token.src < 0) {
       for (const Member& member : comm.members) token.devices.push_back(member.device);
     } else {
@@ -367,7 +367,7 @@ void Hub::Leave(Comm& comm, int rank, State state, Outbox* out) {
     comms_.erase(comm.id);
     return;
   }
-  // Whoever destroys waits for the others, and this one will not come.
+  // A rank that destroys waits for the others, and this one will not come.
   for (Member& other : comm.members) {
     if (other.state == State::kIn && other.destroying) {
       Message again;

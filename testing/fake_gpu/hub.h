@@ -1,8 +1,9 @@
-// Where the ranks of communicators meet: it forms communicators, checks that all members issue the
-// same operations, computes the results and hands them out. One per process that made a unique id;
-// ranks of that process call it directly, others through a socket (hub_server.h).
+// The meeting point of the ranks of communicators: forms communicators, checks that all members
+// issue the same operations, computes the results and sends them back. Each process that makes a
+// unique id has one. Ranks of that process call it directly, others through a socket
+// (connection.h).
 //
-//   hub.Handle(client, &sink, message);     // answers go to sinks, perhaps of other clients
+//   hub.Handle(client, &sink, message);     // answers go to sinks, maybe of other clients
 //   hub.Gone(client);                       // its process is dead
 //
 // Thread-safe. Delivers without holding its lock.
@@ -42,14 +43,14 @@ class Hub {
     std::string device;
     State state = State::kIn;
     bool destroying = false;
-    bool quiet = false;  // all destroy theirs: it may go without being missed
+    bool quiet = false;  // all ranks destroy theirs: it may leave without an error
     uint64_t destroy_request = 0;
   };
   struct Collective {
     OpDescription op;
     int first_rank = 0;
-    int64_t splits = 0;       // how often the first rank had split the communicator before
-    int64_t empty_calls = 0;  // calls without elements that the first rank had made before
+    int64_t splits = 0;       // splits of the communicator on the first rank before it
+    int64_t empty_calls = 0;  // calls without elements on the first rank before it
     int trees = 0;            // see RunCollective
     int arrived = 0;
     bool broken = false;
@@ -76,8 +77,8 @@ class Hub {
     std::map<uint64_t, Collective> collectives;
     std::map<std::pair<int, int>, Pair> pairs;  // by sender and receiver
     std::map<uint64_t, Split> splits;
-    std::map<std::string, std::map<int, Message>> connects;  // by what is connected, and by rank
-    bool dead = false;  // some member is; no operation ends any more
+    std::map<std::string, std::map<int, Message>> connects;  // by connection, then rank
+    bool dead = false;  // a member is dead: no operation ends any more
   };
   struct Join {
     int64_t ranks = 0;
@@ -85,7 +86,7 @@ class Hub {
     std::map<int, std::pair<Message, SinkRef>> calls;  // by rank
   };
   using Outbox = std::vector<std::pair<SinkRef, Message>>;
-  // What is computed without the lock.
+  // A complete collective, which is computed without the lock.
   struct Ready {
     bool any = false;
     Collective collective;
@@ -103,7 +104,7 @@ class Hub {
   void Leave(Comm& comm, int rank, State state, Outbox* out);
   void Violation(const Comm& comm, const std::string& text, Outbox* out);
   Comm& NewComm(std::vector<Member> members);
-  // Answers to the call that made a member of a new communicator.
+  // The answer to the call that made a member of a new communicator.
   static Message Made(const Comm& comm, int rank, uint64_t request);
 
   const uint64_t seed_;

@@ -1,5 +1,5 @@
-// The host's side of streams: the order of operations and what each is ordered after are fixed
-// here, when the host issues them, and so are races found here.
+// The host's side of streams. When the host issues operations, their order and dependencies are
+// fixed here, and races are found here.
 #include <fmt/format.h>
 
 #include <thread>
@@ -33,7 +33,7 @@ Machine::Machine()
 
 Stream* Machine::NewStream(Context* context, unsigned flags) {
   if (streams.size() >= sweep_at_) {
-    // Streams that had work when they were destroyed.
+    // Reuses streams that had work when they were destroyed.
     const std::vector<Stream*> all(streams.begin(), streams.end());
     for (Stream* stream : all) {
       if (stream->destroyed) Retire(stream);
@@ -132,7 +132,7 @@ PointRef Machine::Enqueue(Stream* stream, const Work& work, const std::vector<Po
   for (; workers_started_ < options.workers; ++workers_started_) {
     std::thread([this] { Worker(); }).detach();
   }
-  // Else a worker comes here when what it waits for is done.
+  // Otherwise a worker comes here when its dependencies are done.
   if (stream->queue.size() == 1 && item->after.empty()) work_.notify_one();
   return item->done;
 }

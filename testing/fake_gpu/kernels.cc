@@ -27,7 +27,7 @@ bool IsWidth(uint32_t bytes) {
   return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
 }
 
-// Calls visit(source, target, bytes) for each unit of a box; of shifted runs, for each run.
+// Calls visit(source, target, bytes) for each unit of a box; for shifted runs, for each run.
 template <typename Visit>
 void ForEachPiece(const CopyBoxesParams& params, const CopyBox& box, Visit visit) {
   const bool runs = box.run_bytes > 0;
@@ -50,7 +50,7 @@ void ForEachPiece(const CopyBoxesParams& params, const CopyBox& box, Visit visit
   }
 }
 
-// Adds ranges, sorted and merged where they touch: strided boxes have many.
+// Adds ranges, sorted and merged where they touch, since strided boxes have many.
 void AddMerged(std::vector<Access> ranges, std::vector<Access>* accesses) {
   std::sort(ranges.begin(), ranges.end(),
             [](const Access& a, const Access& b) { return a.address < b.address; });
@@ -72,7 +72,7 @@ uint64_t TotalBytes(const std::vector<Access>& ranges) {
   return bytes;
 }
 
-// Of two sorted lists.
+// Whether two sorted lists overlap.
 bool AnyCommon(const std::vector<Access>& a, const std::vector<Access>& b) {
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
     if (a[i].address + a[i].bytes <= b[j].address) {
@@ -160,7 +160,7 @@ std::string DescribeCopy(const void* raw, std::vector<Access>* accesses) {
   const uint64_t written = TotalBytes(writes);
   std::vector<Access> merged;
   AddMerged(std::move(writes), &merged);
-  // Threads run in any order.
+  // Threads run in any order, so units must not overlap.
   if (TotalBytes(merged) != written) return "two units that are written to one place";
   AddMerged(std::move(reads), accesses);
   if (AnyCommon(*accesses, merged)) return "a place that is both read and written";
@@ -207,7 +207,7 @@ bool Aligned(uint64_t address, uint8_t access, uint8_t dtype) {
   return address % (IsComplex(static_cast<DType>(dtype)) ? element / 2 : element) == 0;
 }
 
-// Whether the target lies on the source other than exactly: threads run in any order.
+// Whether target and source overlap without being equal: threads run in any order.
 bool OverlapsPartly(const Access& source, const Access& target) {
   const bool apart = source.address + source.bytes <= target.address ||
                      target.address + target.bytes <= source.address;
@@ -300,7 +300,7 @@ void AddDType(std::vector<Kernel>* kernels) {
     if (const char* name = cuda::kCastEntries[kDType]; name != nullptr) {
       kernels->push_back({name, sizeof(CastParams), &DescribeCast<kDType>, &RunCast});
     }
-    // bool has the kernel of u8.
+    // bool uses the kernel of u8.
     if (const char* name = cuda::kReduceEntries[kDType]; name != nullptr && kDType != 0) {
       kernels->push_back({name, sizeof(ReduceParams), &DescribeReduce<kDType>, &RunReduce});
     }

@@ -1,5 +1,5 @@
-// The kernels that the stand-in knows: by name, what a launch reads and writes, and plain code that
-// does the same on the CPU.
+// The kernels that the stand-in knows, by name: the memory that a launch reads and writes, and
+// plain CPU code with the same effect.
 //
 //   const Kernel* kernel = FindKernel("meshift_fill");   // null: unknown
 //   std::vector<char> params(kernel->param_bytes);
@@ -21,11 +21,11 @@ namespace meshift::fake {
 struct Kernel {
   std::string name;
   size_t param_bytes = 0;
-  // Lists the memory that a launch with these parameters touches; returns what is wrong with them,
-  // "" where nothing is.
+  // Lists the memory that a launch with these parameters accesses. Returns an error in the
+  // parameters, or "".
   std::string (*describe)(const void* params, std::vector<Access>* accesses) = nullptr;
   void (*run)(const void* params, const DeviceMemory& memory) = nullptr;
-  unsigned threads = cuda::kThreads;  // of the blocks that it is compiled for
+  unsigned threads = cuda::kThreads;  // block size that it is compiled for
 };
 
 const Kernel* FindKernel(const std::string& name);

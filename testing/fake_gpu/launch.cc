@@ -1,4 +1,4 @@
-// Launches: the calls of one communicator in one group, as one operation of the streams.
+// Launches: makes the calls of one communicator in one group into one operation on streams.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,17 +13,17 @@ namespace {
 
 using Calls = std::shared_ptr<const std::vector<OpCall>>;
 
-// Where the results of a launch arrive.
+// The results of a launch, as they arrive.
 struct Arrivals {
   std::atomic<int> missing = 0;
   std::vector<Payload> results;  // by call
 };
 
-// Where a launch stands among the calls of its communicator, as this rank sees it.
+// The place of a launch among the calls of its communicator, on this rank.
 struct Place {
   std::vector<uint64_t> numbers;  // of each call
   uint64_t splits = 0;            // before it
-  int64_t empty_calls = 0;        // likewise
+  int64_t empty_calls = 0;        // before it
 };
 
 class LaunchTask : public Task {
@@ -34,7 +34,7 @@ class LaunchTask : public Task {
   bool Start(const ItemRef& item) override {
     {
       MutexLock lock(comm_->mutex);
-      if (comm_->state == CommState::kAborted) return true;  // was put here after the abort
+      if (comm_->state == CommState::kAborted) return true;  // issued after the abort
       if (comm_->error != ncclSuccess) return false;         // never
     }
     auto arrivals = std::make_shared<Arrivals>();
@@ -100,7 +100,7 @@ class LaunchTask : public Task {
   std::shared_ptr<Arrivals> arrivals_;
 };
 
-// Gives the calls their places in the order of the communicator. With the machine's lock held.
+// Gives the calls their places in the order of the communicator. Needs the machine's lock.
 std::unique_ptr<Task> MakeTask(Comm* comm, const Calls& calls, Issue& issue) {
   Place place;
   Message launched;
@@ -118,7 +118,7 @@ std::unique_ptr<Task> MakeTask(Comm* comm, const Calls& calls, Issue& issue) {
       if (call.op.kind == OpKind::kSend || call.op.kind == OpKind::kRecv) {
         src = call.op.kind == OpKind::kSend ? comm->rank : call.peer;
         dst = call.op.kind == OpKind::kSend ? call.peer : comm->rank;
-        // A message to itself has two ends here; the ends are counted apart.
+        // A message to the rank itself has two ends here, which are counted separately.
         const bool own_receive = src == dst && call.op.kind == OpKind::kRecv;
         number = comm->messages[{src, own_receive ? -1 : dst}]++;
       } else {
@@ -128,7 +128,7 @@ std::unique_ptr<Task> MakeTask(Comm* comm, const Calls& calls, Issue& issue) {
       if (!launched.text.empty()) launched.text += '\n';
       launched.text += fmt::format("{} {} {}", src, dst, number);
     }
-    // The kernels of one communicator run one after the other, whatever the streams.
+    // The kernels of one communicator run in sequence, whatever their streams.
     if (comm->last != nullptr) issue.after.push_back(comm->last);
     comm->last = issue.item->done;
     comm->unfinished.push_back(issue.item);
@@ -137,7 +137,7 @@ std::unique_ptr<Task> MakeTask(Comm* comm, const Calls& calls, Issue& issue) {
   return std::make_unique<LaunchTask>(comm, issue.item.get(), calls, std::move(place));
 }
 
-// All-reduces of so many bytes go by tree.
+// All-reduces of up to this size use trees.
 constexpr uint64_t kTreeBytes = 64 << 10;
 
 std::vector<std::pair<std::string, int>> NeedsOf(const Comm& comm,
@@ -195,7 +195,7 @@ PreparedLaunch Prepare(Comm* comm, std::vector<OpCall> calls, std::vector<void*>
 }
 
 ncclResult_t Launch(const std::vector<PreparedLaunch>& launches) {
-  // NCCL launches what is of non-blocking communicators on a thread of its own, captured or not.
+  // NCCL launches calls of non-blocking communicators on its own thread, captured or not.
   if (!launches[0].comm->blocking) {
     for (const PreparedLaunch& launch : launches) {
       BeginBusy(launch.comm);

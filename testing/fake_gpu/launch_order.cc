@@ -33,7 +33,7 @@ void LaunchOrder::MakeHeadResident(const std::string& device) {
     std::set<std::string>& resident = resident_[token.Key()];
     resident.insert(device);
     if (resident.size() < token.devices.size()) continue;
-    // All have met: none of them waits for this operation any more.
+    // All have met: no device waits for this operation any more.
     for (const std::string& peer : token.devices) {
       std::deque<Node>& queue = queues_[peer];
       if (queue.empty()) continue;
@@ -55,7 +55,7 @@ void LaunchOrder::PopFinished(const std::string& device) {
 }
 
 std::string LaunchOrder::FindCycle(const std::string& start) const {
-  // Depth first from `start`; an edge leads to a device that is busy with something else.
+  // Depth-first search from `start`; an edge leads to a device that runs another operation.
   std::vector<std::pair<std::string, OrderToken>> path;
   std::set<std::string> seen;
   const auto visit = [&](const auto& self, const std::string& device) -> bool {
@@ -90,7 +90,7 @@ void LaunchOrder::Forget(const std::string& device, uint64_t comm) {
   const auto found = queues_.find(device);
   if (found == queues_.end()) return;
   std::deque<Node>& queue = found->second;
-  reported_.erase(device);  // what it waits for next is another matter
+  reported_.erase(device);  // a later deadlock is reported again
   for (Node& node : queue) {
     std::erase_if(node.tokens, [&](const OrderToken& token) { return token.comm == comm; });
   }

@@ -75,7 +75,7 @@ TEST(LaunchOrderTest, WhatIsReportedBeforeAnAbortIsReportedAfterIt) {
   for (uint64_t comm = 1; comm < 7; comm += 2) {
     EXPECT_EQ(order.Launch("a", {Collective(comm, 0, both)}), "");
     EXPECT_NE(order.Launch("b", {Collective(comm + 1, 0, both)}), "");
-    EXPECT_EQ(order.Launch("b", {Collective(comm, 0, both)}), "");  // said already
+    EXPECT_EQ(order.Launch("b", {Collective(comm, 0, both)}), "");  // already reported
     for (const char* device : {"a", "b"}) {
       order.Forget(device, comm);
       order.Forget(device, comm + 1);

@@ -1,4 +1,4 @@
-// Launches that contradict themselves or the memory, each refused and reported once.
+// Launches with contradictory parameters or bad memory accesses; each is refused and reported once.
 #include <cstring>
 #include <functional>
 
@@ -18,7 +18,7 @@ class LaunchRulesTest : public ::testing::Test {
   LaunchRulesTest() { fake_report()->reset(); }
   ~LaunchRulesTest() override { fake_report()->reset(); }
 
-  // The violations so far hold `text`; they are then forgotten.
+  // Expects that the violations so far contain `text`, and forgets them.
   static void ExpectViolation(const std::string& text) {
     EXPECT_THAT(Violations(), HasSubstr(text));
     fake_report()->reset();
@@ -54,7 +54,8 @@ class LaunchRulesTest : public ::testing::Test {
     params.element_bytes = 1;
     return params;
   }
-  // 6 elements of 4 bytes, every second of a source of 48 bytes, next to each other: one box.
+  // Copies 6 elements of 4 bytes, every second one of a source of 48 bytes, to contiguous places:
+  // one box.
   static cuda::CopyBoxesParams Copy(CUdeviceptr from, CUdeviceptr to) {
     cuda::CopyBoxesParams params = {};
     params.num_boxes = 1;
@@ -81,7 +82,7 @@ class LaunchRulesTest : public ::testing::Test {
     params.access = cuda::kAccessElements;
     return params;
   }
-  // The sum of two inputs of `count` f32 that follow each other.
+  // The sum of two adjacent inputs of `count` f32.
   static cuda::ReduceParams Sum(CUdeviceptr inputs, CUdeviceptr out, uint64_t count) {
     cuda::ReduceParams params = {};
     params.base.out = out;
@@ -207,7 +208,8 @@ TEST_F(LaunchRulesTest, FillsCastsAndSumsThatContradictThemselves) {
   refused(Launch(r, kReduceF32, sum), "a reduction that there is not");
 }
 
-// A device notices what lies outside of its memory only when the kernel runs; the context is lost.
+// A device detects an access outside its memory only when the kernel runs; the context is then
+// lost.
 TEST_F(LaunchRulesTest, AnIllegalAddressSticks) {
   const auto lost = [](const std::function<CUresult(TestRank&, CUdeviceptr)>& launch,
                        const std::string& text) {

@@ -1,6 +1,6 @@
-// The whole stand-in for the driver in one process: its memory, contexts and streams, the workers
-// that run the streams, and the record. The C API in cuda_*.cc is a thin layer over it; the
-// stand-in for NCCL reaches it through core.h.
+// The stand-in for the driver in one process: memory, contexts and streams, the workers that run
+// the streams, and the record. The C API in cuda_*.cc is a thin layer over it; the stand-in for
+// NCCL uses it through core.h.
 //
 //   Machine& machine = Machine::Get();
 //   MutexLock lock(machine.mutex);
@@ -42,14 +42,14 @@ struct DeviceState {
 
 class Machine {
  public:
-  // Made at first use, never destroyed: threads of it may run until the process ends.
+  // Made at first use and never destroyed, since its threads may run until the process ends.
   static Machine& Get();
 
   const Options options;
   Recorder recorder;
   std::atomic<bool> initialised = false;
 
-  Mutex mutex;  // guards all below
+  Mutex mutex;  // guards all members below
   Random random;
   DeviceMemory memory;
   std::vector<std::unique_ptr<DeviceState>> devices;
@@ -60,52 +60,53 @@ class Machine {
   std::unordered_set<Graph*> graphs;
   std::unordered_set<GraphExec*> execs;
   std::vector<CaptureRef> captures;  // in progress
-  std::map<void*, bool> lent_comms;  // whether they may be split
+  std::map<void*, bool> lent_comms;  // value: whether it may be split
   NcclHooks nccl;
 
   // --- access_check.cc: checks of accesses.
 
-  // Whether all accesses lie in live allocations that `device` may touch; records a violation for
+  // Whether all accesses lie in live allocations that `device` may access; records a violation for
   // the first that does not.
   bool CheckAccesses(const char* name, const std::vector<Access>& accesses, int device);
 
-  // --- issue.cc: what the host gives to streams. All need the lock.
+  // --- issue.cc: the host submits work to streams. All need the lock.
 
   Stream* NewStream(Context* context, unsigned flags);
-  // `stream` is destroyed. Where the host has seen all its work done, everything that is issued
-  // from now on comes after it, and another stream may go on with its number and count: else clocks
-  // would grow with every stream that ever was.
+  // Destroys `stream`. If the host knows that all its work is done, a later stream may take over
+  // its number and count, because everything issued from now on comes after it. Otherwise clocks
+  // would grow with every stream.
   void Retire(Stream* stream);
-  // Queues an operation, or notes it in the graph while the stream is captured. False: a capture
+  // Queues an operation, or adds it to the graph while the stream is captured. False: a capture
   // does not allow it (and is now invalid).
   bool Submit(Stream* stream, const Work& work);
-  // One operation on several streams at once: after all that each has, before all that follows.
+  // Submits one operation to several streams: after all earlier work and before all later work of
+  // each.
   bool SubmitJoined(const std::vector<Stream*>& streams, const Work& work);
-  // Queues, whatever is captured. Without races being looked for where `check` is false.
+  // Queues an operation even if the stream is captured. `check` false: does not look for races.
   PointRef Enqueue(Stream* stream, const Work& work, const std::vector<PointRef>& after = {});
-  // The host has seen `point` done: what it issues later is ordered after it.
+  // The host knows that `point` is done: work that it issues later is ordered after it.
   void HostSaw(const PointRef& point);
   bool HostKnowsDone(const PointRef& point) const;
 
   // --- capture.cc
 
-  // Ends `capture` for good where it is still valid, with the reason as a violation.
+  // Invalidates `capture` if it is still valid, and records the reason as a violation.
   void Invalidate(const CaptureRef& capture, const std::string& reason);
   bool CaptureWork(const std::vector<Stream*>& streams, const Work& work);
-  // Launches on `stream`.
+  // Launches a graph on `stream`.
   PointRef LaunchGraph(GraphExec* exec, Stream* stream);
 
   // --- scheduler.cc
 
-  // Blocks until the point is done; false: never, the device is dead.
+  // Blocks until the point is done; false: it never will, because the device is dead.
   bool Await(MutexLock& lock, const PointRef& point, int device);
   // Waits for all work of a device (-1: of all devices).
   bool AwaitDevice(MutexLock& lock, int device);
-  // An item whose task said that it was not done, is. Takes the lock.
+  // Marks an item as done whose task was pending. Takes the lock.
   void Complete(const ItemRef& item);
-  // An item is done without (further) effect. Needs the lock.
+  // Marks an item as done without (further) effect. Needs the lock.
   void Cancel(const ItemRef& item);
-  // Calls `run` on a worker, without the lock, `delay` from now. Needs the lock.
+  // Calls `run` on a worker after `delay`, without the lock. Needs the lock.
   void Later(std::chrono::microseconds delay, std::function<void()> run);
   void SetKilled(int device, bool killed);
   int64_t Unfinished();
@@ -128,8 +129,9 @@ class Machine {
 
   VectorClock host_clock_;
   uint32_t next_stream_ = 1;
-  size_t sweep_at_ = 256;                               // so many streams
-  std::vector<std::pair<uint32_t, uint64_t>> retired_;  // numbers of streams, and their counts
+  size_t sweep_at_ = 256;  // number of streams for the next sweep
+  std::vector<std::pair<uint32_t, uint64_t>>
+      retired_;  // stream numbers to reuse, with their counts
   int workers_started_ = 0;
   std::vector<Stream*> active_;  // streams with items
   std::multimap<Time, std::function<void()>> timers_;

@@ -1,5 +1,5 @@
-// What ranks and their hub tell each other. One struct for all kinds, so that it travels through a
-// socket as a fixed part and two variable ones.
+// The messages between ranks and their hub. One struct for all kinds, so that a socket sends a
+// fixed part and two variable ones.
 #ifndef MESHIFT_TESTING_FAKE_GPU_MESSAGE_H_
 #define MESHIFT_TESTING_FAKE_GPU_MESSAGE_H_
 
@@ -21,15 +21,15 @@ enum class OpKind : int32_t {
   kRecv,
 };
 
-// What all ranks must agree on.
+// The parameters of an operation that must be equal on all ranks.
 struct OpDescription {
   OpKind kind = OpKind::kAllReduce;
   int32_t dtype = 0;  // ncclDataType_t
   int32_t op = 0;     // ncclRedOp_t
   int32_t root = 0;
   uint64_t count = 0;
-  // Where both buffers lie in symmetric windows: the number of the window's registration, and the
-  // offset in it. -1: they do not.
+  // The positions of both buffers in symmetric windows: the number of the window's registration,
+  // and the offset. -1: not in windows.
   int64_t send_window = -1;
   int64_t send_offset = 0;
   int64_t receive_window = -1;
@@ -45,21 +45,21 @@ using Payload = std::shared_ptr<std::vector<char>>;
 struct Message {
   enum class Kind : int32_t {
     // To the hub. Those with a request number get an answer that carries it.
-    kJoin,        // a: ranks; text: who the device is; comm: the unique id's number
+    kJoin,        // a: ranks; text: the device's name; comm: the unique id's number
     kSplit,       // seq: number of the split; a: color, b: key
     kCollective,  // b: splits before it, c: calls without elements before it; peer: of an
                   // all-reduce by trees, their number
     kSend,        // peer: the receiver
     kRecv,        // peer: the sender
-    kConnect,     // text: what is connected; peer: with whom, -1: all ranks
+    kConnect,     // text: the connection; peer: the other end, -1: all ranks
     kLaunched,    // text: the operations of one launch, see LaunchOrder
     kDestroy,
     kLeave,  // destroyed or aborted
     kDead,   // the rank's device was killed
     // To a rank.
-    kDone,       // the answer; comm, rank, a (ranks): of a new communicator; or the data
+    kDone,       // the answer; comm, rank, a (ranks) of a new communicator; or the data
     kRefused,    // the answer: text
-    kPeerDead,   // comm, rank: the receiver's; peer: who is dead
+    kPeerDead,   // comm, rank: the receiver's; peer: the dead rank
     kViolation,  // text
   };
 
@@ -77,7 +77,7 @@ struct Message {
   Payload payload;
 };
 
-// Where a hub sends messages for one process (or the threads of its own).
+// Receives a hub's messages for one process (or for threads of the hub's process).
 class Sink {
  public:
   virtual ~Sink() = default;

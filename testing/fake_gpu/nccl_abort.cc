@@ -1,7 +1,7 @@
-// ncclCommAbort. It tells the kernels to stop at once, and then frees what the communicator has,
-// for which it may have to wait for all work of the device, and for graphs that have captured
-// operations. Where another communicator's kernels hold that work up, its end does not come; so
-// communicators are aborted in one group, which tells all of them to stop before it waits for any.
+// ncclCommAbort. It tells the kernels to stop at once, then frees the communicator's resources. For
+// that it may have to wait for all work of the device, and for graphs with captured operations. If
+// another communicator's kernels hold up that work, the wait does not end. So communicators are
+// aborted in one group, which tells all of them to stop before it waits for any.
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -15,8 +15,8 @@
 namespace meshift::fake {
 namespace {
 
-// Another communicator of the device that has work, as far as the host has made sure, and that its
-// user may abort; null: there is none.
+// Another communicator of the device that may have unfinished work, as far as the host knows, and
+// that its user may abort; null if there is none.
 Comm* Beside(const Comm* aborted) {
   for (Comm* comm : AllComms()) {
     bool may_split = false;
@@ -74,8 +74,8 @@ extern "C" ncclResult_t ncclCommAbort(ncclComm_t handle) {
   }
   for (const auto& [number, cancel] : cancels) cancel();
   {
-    // Afterwards nothing of it comes to a stream, no thread is inside a call that had blocked, and
-    // children that it was split into are there, for their owners to end.
+    // After the wait nothing of the communicator comes to a stream, no thread is inside a blocked
+    // call, and its split children exist, for their owners to end.
     meshift::MutexLock lock(comm->mutex);
     lock.Wait(comm->changed,
               [&] { return comm->launching == 0 && comm->blocked == 0 && comm->opening == 0; });

@@ -1,4 +1,4 @@
-// Each rule of NCCL's about making, using and ending communicators, broken once.
+// Breaks each NCCL rule about making, using and ending communicators once.
 #include "testing/fake_gpu/nccl_rules.h"
 
 namespace meshift {
@@ -22,7 +22,7 @@ TEST_F(NcclCommRulesTest, ASplitNeedsQuietParents) {
   ExpectViolation("ncclCommSplit while operations of the parent are unfinished");
 }
 
-// A split is an operation of the communicator too: in the same place on all ranks.
+// A split is also an operation of the communicator: it must have the same place on all ranks.
 TEST_F(NcclCommRulesTest, SplitsAndCallsInOneOrder) {
   const ncclUniqueId id = NewId();
   RunRanks(2, [&](TestRank& r) {
@@ -56,7 +56,7 @@ TEST_F(NcclCommRulesTest, OneThreadAtATime) {
     ncclComm_t child = nullptr;
     const auto split = [&] { OK(ncclCommSplit(r.comm, 0, 0, &child, nullptr)); };
     if (r.rank == 0) {
-      // Within the split until rank 1 comes.
+      // Inside the split until rank 1 comes.
       std::thread first(split);
       while (fake_report()->violation_count() == 0) {
         EXPECT_EQ(ncclAllReduce(a, a, 1, ncclNumTypes, ncclSum, r.comm, r.stream),
@@ -127,7 +127,7 @@ TEST_F(NcclCommRulesTest, NoWorkOnAStreamBeforeTheCallIsReady) {
   ExpectViolation("although an NCCL call there still returns ncclInProgress");
 }
 
-// A non-blocking communicator answers with its first error for ever; a blocking one forgets it.
+// A non-blocking communicator returns its first error forever; a blocking one forgets it.
 TEST_F(NcclCommRulesTest, BadArgumentsStayWithANonBlockingOne) {
   for (const bool blocking : {true, false}) {
     const ncclUniqueId id = NewId();
@@ -202,13 +202,13 @@ TEST_F(NcclCommRulesTest, AnOpenOneIsALeak) {
   const ncclUniqueId id = NewId();
   RunRanks(1, [&](TestRank& r) {
     r.Join(id);
-    // With the rank's stream and context.
+    // Including the rank's stream and context.
     EXPECT_EQ(fake_report()->record_leaks(), before + 3);
   });
   ExpectViolation("rank 0 of 1");
 }
 
-// Rank 0 calls on both communicators what rank 1 does not.
+// Rank 0 makes calls on both communicators, and rank 1 does not.
 class NcclAbortTest : public NcclRules {
  protected:
   void Hang(const std::function<void(TestRank&, ncclComm_t child)>& end) {

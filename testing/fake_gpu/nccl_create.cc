@@ -14,7 +14,7 @@
 namespace meshift::fake {
 namespace {
 
-// What tells devices apart: NCCL takes equal host and bus id for one GPU.
+// Identifies a device: NCCL takes equal host and bus id for one GPU.
 std::string DeviceName(int device) {
   char host[256] = {};
   gethostname(host, sizeof(host) - 1);
@@ -22,18 +22,18 @@ std::string DeviceName(int device) {
   return fmt::format("{} device {}", id != nullptr ? id : host, device);
 }
 
-// A call that the hub answers; what it leaves in the communicator.
+// A call that the hub answers, and its effect on the communicator.
 struct Opening {
-  Comm* comm = nullptr;          // the new one; null: none comes of it
+  Comm* comm = nullptr;          // the new one; null: none is made
   Comm* parent = nullptr;        // busy until it is open, for non-blocking ones
-  ncclComm_t* handle = nullptr;  // where a split puts the new communicator once it is there
+  ncclComm_t* handle = nullptr;  // receives the new communicator of a split
   bool answered = false;         // guarded by the parent's or the new one's mutex
   ncclResult_t result = ncclSuccess;
-  std::atomic<bool> ended = false;  // of a non-blocking parent's
+  std::atomic<bool> ended = false;  // for a non-blocking parent
 };
 using OpeningRef = std::shared_ptr<Opening>;
 
-// Guards `answered`.
+// The communicator whose mutex guards `answered`.
 Comm* Anchor(const Opening& opening) {
   return opening.comm != nullptr ? opening.comm : opening.parent;
 }
@@ -69,7 +69,7 @@ bool IsAborted(Comm* comm) {
   return comm->state == CommState::kAborted;
 }
 
-// Counts the calling thread among those that calls of a communicator block.
+// Counts the calling thread as blocked.
 class BlockedScope {
  public:
   explicit BlockedScope(Comm* comm) : comm_(comm) { Count(1); }
@@ -90,7 +90,7 @@ class BlockedScope {
 ncclResult_t Await(const OpeningRef& opening) {
   Comm* anchor = Anchor(*opening);
   const BlockedScope scope(opening->parent);
-  // An abort of the parent by another thread ends it.
+  // An abort of the parent by another thread ends the wait.
   while (opening->parent == nullptr || !IsAborted(opening->parent)) {
     MutexLock lock(anchor->mutex);
     const bool ended = lock.WaitFor(anchor->changed, std::chrono::milliseconds(1), [&] {
@@ -109,7 +109,7 @@ void StoreHandle(const Opening& opening) {
   __atomic_store_n(opening.handle, reinterpret_cast<ncclComm_t>(opening.comm), __ATOMIC_RELEASE);
 }
 
-// The end of a call of a non-blocking communicator, on a thread of NCCL's.
+// Ends a call of a non-blocking communicator, on a thread of NCCL's.
 void EndOpening(const OpeningRef& opening, uint64_t cancel, const Message& answer) {
   if (opening->ended.exchange(true)) return;
   Answered(opening, answer);
@@ -122,11 +122,12 @@ void EndOpening(const OpeningRef& opening, uint64_t cancel, const Message& answe
     }
     EndBusy(opening->parent);
   }
-  // A child is there before it is ready.
+  // A child exists before it is ready.
   if (opening->comm != nullptr) LaterAtRandom([opening] { EndBusy(opening->comm); });
 }
 
-// Sends the call; a blocking communicator then waits by Await, another one is busy for a while.
+// Sends the call. A blocking communicator then waits in Await; a non-blocking one is busy for a
+// while.
 ncclResult_t Open(const OpeningRef& opening, const LinkRef& link, Message message, bool blocking) {
   if (blocking) {
     Client::Get().Call(link, std::move(message),
@@ -141,7 +142,7 @@ ncclResult_t Open(const OpeningRef& opening, const LinkRef& link, Message messag
       MutexLock lock(opening->parent->mutex);
       ++opening->parent->opening;
     }
-    // The thread stores the child even where the parent is aborted meanwhile.
+    // The thread stores the child even if the parent is aborted meanwhile.
     cancel = AddCancel(opening->parent, [opening] {
       LaterAtRandom([opening] {
         Message aborted;
@@ -157,7 +158,7 @@ ncclResult_t Open(const OpeningRef& opening, const LinkRef& link, Message messag
   return ncclInProgress;
 }
 
-// What a split of a communicator checks first.
+// Checks the parent before a split.
 ncclResult_t CheckParent(Comm* parent) {
   Core& core = TheCore();
   bool may_split = false;
@@ -176,7 +177,7 @@ ncclResult_t CheckParent(Comm* parent) {
   return ncclInvalidUsage;
 }
 
-// The child of a parent: `message` asks the hub for it; null `comm`: the rank gets none.
+// Makes the child of a parent: `message` asks the hub for it; null `comm`: the rank gets none.
 ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message message) {
   auto opening = std::make_shared<Opening>();
   opening->comm = child;
@@ -194,7 +195,7 @@ ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message me
   }
   const auto begin = [opening, parent, message]() -> ncclResult_t {
     if (parent->ranks == 1) {
-      // Nobody else takes part.
+      // No other rank takes part.
       Message answer;
       answer.kind = Message::Kind::kDone;
       answer.a = 1;
@@ -216,7 +217,7 @@ ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message me
   return opened == ncclInProgress ? ResultOfMaking() : opened;
 }
 
-// For tests that ask which communicator is how, and how many there are of a name.
+// Records a communicator's configuration and name, for tests.
 void RecordConfig(const Comm* comm, const char* how, const void* from) {
   TheCore().Enter(
       "communicator", kPlainCall,
@@ -275,7 +276,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int ranks, ncclUniqueId 
     if (comm->link == nullptr) {
       MutexLock lock(comm->mutex);
       comm->state = CommState::kAborted;
-      SetLastError("nobody is at the unique id's address");
+      SetLastError("no process listens at the unique id's address");
       return ncclSystemError;
     }
     message.rank = comm->rank;

@@ -1,4 +1,4 @@
-// The functions of nccl.h that end communicators and ask about them.
+// The functions of nccl.h that end communicators, and that return their state.
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -21,9 +21,9 @@ bool AwaitLaunches(Comm* comm) {
   return comm->error == ncclSuccess && comm->state != CommState::kAborted;
 }
 
-// Blocks until all ranks destroy the communicator, or have ended it otherwise: they all count as
-// ranks of one host, whose proxies serve each other (NCCL's documentation of ncclCommDestroy:
-// "intra-node collective").
+// Blocks until all ranks destroy the communicator, or have ended it otherwise. All count as ranks
+// of one host, whose proxies serve each other (NCCL's documentation of ncclCommDestroy: "intra-node
+// collective").
 void AwaitOthers(const char* function, Comm* comm) {
   const auto quiet = [comm] {
     MutexLock lock(comm->mutex);
@@ -48,14 +48,14 @@ void AwaitOthers(const char* function, Comm* comm) {
   }
 }
 
-// Of the own launches only: it waits for no other rank.
+// Waits for this rank's launches only, not for other ranks.
 ncclResult_t FinalizeAndWait(const char* function, Comm* comm) {
   if (AwaitLaunches(comm)) AwaitGraphs(function, comm);
   MutexLock lock(comm->mutex);
   return comm->error;
 }
 
-// Non-blocking: goes on in the background until the launches are done.
+// For non-blocking communicators: continues in the background until the launches are done.
 void FinalizeInBackground(Comm* comm) {
   bool ready = !TheCore().InGraph(comm);
   bool failed = false;
@@ -71,9 +71,9 @@ void FinalizeInBackground(Comm* comm) {
   }
 }
 
-// Of a non-blocking communicator the call that learns that an earlier one is through frees what
-// NCCL had for it (src/init.cc, ncclCommGetAsyncError): so there must be no second caller, and of
-// what is lent none but the thread that made the earlier call.
+// For a non-blocking communicator, the call that learns that an earlier one is done frees NCCL's
+// memory for it (src/init.cc, ncclCommGetAsyncError). So two threads must not ask at once, and for
+// a lent communicator only the thread that made the earlier call may ask.
 class AskerScope {
  public:
   explicit AskerScope(Comm* comm) : comm_(comm) {

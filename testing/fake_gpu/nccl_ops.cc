@@ -1,4 +1,4 @@
-// The functions of nccl.h that move data, and groups.
+// The functions of nccl.h that move data, and those of groups.
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -17,7 +17,7 @@ bool Overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
 }
 
-// Whether send and receive buffer lie as NCCL's documentation allows.
+// Whether send and receive buffer overlap only as NCCL's documentation allows.
 bool BuffersFit(const OpCall& call, const Comm& comm) {
   const uint64_t in = InputBytes(call.op, comm.ranks, comm.rank);
   const uint64_t out = OutputBytes(call.op, comm.ranks, comm.rank);
@@ -57,7 +57,7 @@ ncclResult_t CheckOp(const OpCall& call, Comm* comm) {
   return ncclSuccess;
 }
 
-// What a call of a collective or of half a message does, as far as it is the same for all.
+// The common part of all collectives and of sends and receives.
 ncclResult_t Add(OpCall call, ncclComm_t handle, cudaStream_t stream) {
   Core& core = TheCore();
   const int fault = core.Enter(
@@ -86,7 +86,7 @@ ncclResult_t Add(OpCall call, ncclComm_t handle, cudaStream_t stream) {
     return Fail(comm, ncclInvalidUsage, "the stream is of another device");
   }
   const bool message = call.op.kind == OpKind::kSend || call.op.kind == OpKind::kRecv;
-  if (call.op.count == 0 && !message) {  // dropped here, whatever others do
+  if (call.op.count == 0 && !message) {  // dropped here, whatever other ranks do
     MutexLock lock(comm->mutex);
     ++comm->empty_calls;
     return ncclSuccess;
@@ -108,7 +108,7 @@ ncclResult_t Add(OpCall call, ncclComm_t handle, cudaStream_t stream) {
   }
   if (!message) {
     FindWindows(comm, &call, in, out);
-    // For tests that ask how many there were.
+    // Recorded for tests that count such calls.
     if (call.op.send_window >= 0) {
       core.Enter("symmetric", kPlainCall, fmt::format("{} {}", call.name, ToString(call.op)));
     }

@@ -1,4 +1,4 @@
-// What the tests of NCCL's rules share: each breaks a rule once, and asks for the report.
+// The fixture of the tests of NCCL's rules: each breaks a rule once, and expects the report.
 //
 //   class MyRulesTest : public NcclRules {};
 //   TEST_F(MyRulesTest, ...) {
@@ -37,7 +37,7 @@ class NcclRules : public ::testing::Test {
     while (arrived_ < goal) std::this_thread::yield();
   }
 
-  // Whether the stream's work ends within a while.
+  // Whether the stream's work ends within a time.
   static bool Ends(CUstream stream, std::chrono::milliseconds within) {
     const auto until = std::chrono::steady_clock::now() + within;
     while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
@@ -47,7 +47,7 @@ class NcclRules : public ::testing::Test {
     return true;
   }
 
-  // Once the rule is known to be broken, the work still does not end, on any rank.
+  // After the violation was recorded, the work still does not end on any rank.
   void ExpectHang(TestRank& r) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (fake_report()->violation_count() == 0 && std::chrono::steady_clock::now() < until) {

@@ -1,5 +1,5 @@
-// Each rule of NCCL's about calls that move data, broken once: it is reported, and what follows is
-// what follows on a real machine. What it looks like when rules are kept is in nccl_test.cc.
+// Breaks each NCCL rule about calls that move data once: it is reported, and then the stand-in
+// behaves like a real machine. nccl_test.cc keeps the rules.
 #include "testing/fake_gpu/nccl_rules.h"
 
 namespace meshift {
@@ -68,7 +68,7 @@ TEST_F(NcclRulesTest, MessagesOfDifferentLengthsOrTypesHang) {
   }
 }
 
-// NCCL drops a collective of no elements at once, on the rank that makes it.
+// NCCL drops a collective without elements at once, on the rank that makes it.
 TEST_F(NcclRulesTest, NoElementsOnSomeRanksOnly) {
   const ncclUniqueId id = NewId();
   RunRanks(2, [&](TestRank& r) {
@@ -113,7 +113,7 @@ TEST_F(NcclRulesTest, TwoCommunicatorsInDifferentOrders) {
     const CUstream other = r.Stream();
     const CUdeviceptr a = r.Upload<int>({1, 2});
     r.Order(r.stream, other);
-    // Here both end, for their streams are independent; on a device they might not.
+    // Here both end, because their streams are independent; on a device they might not.
     const int one = r.rank;
     OK(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, comms[one], r.stream));
     OK(ncclAllReduce(r.At(a, 4), r.At(a, 4), 1, ncclInt, ncclSum, comms[1 - one], other));
@@ -169,7 +169,8 @@ TEST_F(NcclRulesTest, AGroupMakesCommunicatorsOrCommunicates) {
   ExpectViolation("a group both makes communicators and communicates");
 }
 
-// They have no order among each other. Two that only read are fine, and so is one in place.
+// They have no order among each other. Two calls that only read are allowed, and so is one in
+// place.
 TEST_F(NcclRulesTest, CallsOfAGroupAreApart) {
   const ncclUniqueId id = NewId();
   RunRanks(2, [&](TestRank& r) {
@@ -288,7 +289,7 @@ TEST_F(NcclRulesTest, BuffersOverlapOnlyInPlace) {
   ExpectViolation("ncclAllReduce: send and receive buffer overlap");
 }
 
-// Each collective has one form in place, or none.
+// Each other collective has one in-place form, or none.
 TEST_F(NcclRulesTest, OfOtherCollectivesToo) {
   const ncclUniqueId id = NewId();
   RunRanks(2, [&](TestRank& r) {
@@ -348,7 +349,7 @@ TEST_F(NcclRulesTest, ArgumentsThatNcclRefuses) {
     refused(ncclAllReduce(a, a, 17, ncclInt, ncclSum, r.comm, r.stream));
     OK(ncclAllReduce(a, a, 0, ncclInt, ncclSum, r.comm, r.stream));
   });
-  ExpectViolation("which is no memory of a device");
+  ExpectViolation("which is not memory of a device");
   ExpectViolation("68 bytes at byte 0 of an allocation of 64 bytes");
 }
 
@@ -403,7 +404,7 @@ TEST_F(NcclRulesTest, AFunctionFailsWhenTold) {
   OK(ncclGetUniqueId(&id));
 }
 
-// Two windows of a rank.
+// Two windows of one rank.
 struct TwoWindows {
   explicit TwoWindows(TestRank& r, size_t bytes = 8192) {
     for (int i = 0; i < 2; ++i) {
@@ -475,7 +476,7 @@ TEST_F(NcclRulesTest, MemoryIsRegisteredOnceAndAligned) {
     OK(ncclCommWindowRegister(r.comm, windows.At(0, 512), 512, &again, NCCL_WIN_COLL_SYMMETRIC));
   });
   ExpectViolation("ncclCommWindowRegister of memory that is registered already");
-  ExpectViolation("is no multiple of 4096");
+  ExpectViolation("is not a multiple of 4096");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The stand-in's NCCL with ranks as threads: results, communicators, groups.
+// The NCCL stand-in with ranks as threads: results, communicators, groups.
 #include <numeric>
 #include <set>
 
@@ -80,7 +80,7 @@ TEST_P(NcclTest, SplitsByColorAndKey) {
     const bool blocking = GetParam() % 2 == 0;
     r.Join(id, blocking);
     ncclComm_t child = nullptr;
-    // Rank 3 stays out; the others are turned round.
+    // Rank 3 stays out; the order of the others is reversed.
     const int color = r.rank == 3 ? NCCL_SPLIT_NOCOLOR : 5;
     const ncclResult_t result = ncclCommSplit(r.comm, color, -r.rank, &child, nullptr);
     EXPECT_TRUE(result == ncclSuccess || (!blocking && result == ncclInProgress)) << result;
@@ -107,7 +107,7 @@ TEST_P(NcclTest, SplitsByColorAndKey) {
   });
 }
 
-// Whatever the call returns, the child is there once the parent's state says so.
+// Whatever the call returns, the child exists once the parent's state is ready.
 TEST_P(NcclTest, TheResultOfASplitDoesNotTellWhetherItIsThrough) {
   const ncclUniqueId id = NewId();
   std::set<ncclResult_t> results;
@@ -155,7 +155,7 @@ TEST_P(NcclTest, GroupsSpanCommunicatorsAndStreams) {
   });
 }
 
-// The kernels of one communicator run in their order, whatever the streams.
+// The kernels of one communicator run in order, whatever their streams.
 TEST_P(NcclTest, CapturedCollectivesReplay) {
   const ncclUniqueId id = NewId();
   RunRanks(3, [&](TestRank& r) {
@@ -189,7 +189,7 @@ TEST_P(NcclTest, CapturedCollectivesReplay) {
   });
 }
 
-// One thread may make several ranks' communicators, in a group.
+// One thread may make the communicators of several ranks in a group.
 TEST_P(NcclTest, OneThreadMakesCommunicatorsInAGroup) {
   const ncclUniqueId id = NewId();
   TestRank zero(0, 2);

@@ -1,4 +1,4 @@
-// The functions of nccl.h for memory that is registered with all ranks of a communicator.
+// The functions of nccl.h for memory that all ranks of a communicator register.
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -11,16 +11,16 @@
 namespace meshift::fake {
 namespace {
 
-// What a rank says of its registration.
+// A rank's part of a registration, as it is sent to the others.
 struct Registration {
   uint64_t bytes = 0;
   int64_t flags = 0;
 };
 
-// Memory that ncclMemAlloc gave, and how many windows there are of it.
+// Memory from ncclMemAlloc, and its number of windows.
 struct Memory {
   Mutex mutex;
-  std::map<uint64_t, uint64_t> bases;  // by address: what was allocated
+  std::map<uint64_t, uint64_t> bases;  // allocation by address
   std::map<uint64_t, int> windows;     // by address
 };
 Memory& TheMemory() {
@@ -28,7 +28,7 @@ Memory& TheMemory() {
   return memory;
 }
 
-// A registration on its way.
+// A registration in progress.
 struct Registering {
   Comm* comm = nullptr;
   Window* window = nullptr;
@@ -38,7 +38,7 @@ struct Registering {
 };
 using RegisteringRef = std::shared_ptr<Registering>;
 
-// `answer` has what all ranks say.
+// `answer` has the registrations of all ranks.
 void Registered(const RegisteringRef& registering, const Message& answer) {
   Comm* comm = registering->comm;
   for (int rank = 0; answer.payload != nullptr && rank < comm->ranks; ++rank) {
@@ -62,7 +62,8 @@ void Registered(const RegisteringRef& registering, const Message& answer) {
   comm->changed.notify_all();
 }
 
-// The live symmetric window of [address, address + bytes), with the communicator's lock.
+// The live symmetric window that contains [address, address + bytes). Needs the communicator's
+// lock.
 const Window* WindowAt(const Comm& comm, uint64_t address, uint64_t bytes) {
   for (const std::unique_ptr<Window>& window : comm.windows) {
     if (window->live && window->symmetric && address >= window->address &&
@@ -106,7 +107,7 @@ ncclResult_t ncclMemAlloc(void** result, size_t bytes) {
   if (result == nullptr || bytes == 0) return ncclInvalidArgument;
   const int device = TheCore().CurrentDevice();
   if (device < 0 || TheCore().ForbiddenByCapture("ncclMemAlloc")) return ncclUnhandledCudaError;
-  // The real one's granularity is 2 MiB, and the allocation may be larger than asked for.
+  // The real granularity is 2 MiB, and the real allocation may be larger than requested.
   constexpr uint64_t kAlignment = NCCL_WIN_REQUIRED_ALIGNMENT;
   uint64_t base = 0;
   if (!TheCore().Allocate(device, bytes + kAlignment, &base)) return ncclUnhandledCudaError;
@@ -156,7 +157,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* memory, size_t byte
   const Access access = {.address = address, .bytes = bytes};
   if (!core.Check("ncclCommWindowRegister", {access}, comm->device)) return ncclInvalidArgument;
   if (address % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
-    core.Violation(fmt::format("ncclCommWindowRegister: {:#x} is no multiple of {}", address,
+    core.Violation(fmt::format("ncclCommWindowRegister: {:#x} is not a multiple of {}", address,
                                NCCL_WIN_REQUIRED_ALIGNMENT));
   }
   auto registering = std::make_shared<Registering>();
@@ -195,7 +196,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* memory, size_t byte
     Registered(registering, Message());
     return ncclSuccess;
   }
-  // The ranks meet as in an all-gather, which no other operation is like.
+  // The ranks meet in an all-gather that no real operation equals.
   message.kind = Message::Kind::kCollective;
   message.op = {.kind = OpKind::kAllGather,
                 .dtype = ncclUint8,

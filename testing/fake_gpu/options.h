@@ -1,4 +1,4 @@
-// What the environment says; read once. README.md lists the variables.
+// Options from environment variables, read once. README.md lists them.
 #ifndef MESHIFT_TESTING_FAKE_GPU_OPTIONS_H_
 #define MESHIFT_TESTING_FAKE_GPU_OPTIONS_H_
 
@@ -13,14 +13,14 @@ struct Options {
   int workers = 3;            // threads that run the streams' work
   int64_t delay_us = 60;      // the longest random delay of an operation
   int64_t memory_mib = 4096;  // of each device
-  int driver_version = 0;     // 12040: as of CUDA 12.4; 0: of the header that it is compiled with
+  int driver_version = 0;     // 12040 is CUDA 12.4; 0: that of the header at compile time
   std::string log;            // "<log>.<pid>" takes a line for each call; empty: none
-  int exit_code = 99;         // of a process that ends with violations; 0: its own
+  int exit_code = 99;         // for a process that ends with violations; 0: its own
 };
 
 Options OptionsFromEnvironment();
 
-// An integer variable, or `otherwise` where it is unset or no integer.
+// The value of an integer variable; `otherwise` if it is unset or not an integer.
 int64_t IntFromEnvironment(const char* name, int64_t otherwise);
 
 }  // namespace meshift::fake

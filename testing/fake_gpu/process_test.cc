@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::Each;
 
-// Runs `ranks` processes; their exit codes.
+// Runs `ranks` processes; returns their exit codes.
 std::vector<int> RunProcesses(int ranks, const std::string& mode) {
   std::string folder = ::testing::TempDir() + "/process_test_XXXXXX";
   EXPECT_NE(mkdtemp(folder.data()), nullptr);
@@ -57,7 +57,7 @@ TEST(ProcessTest, ProcessesShareADeviceUnderNamesOfTheirOwn) {
   EXPECT_THAT(RunProcesses(3, "share"), Each(0));
 }
 
-// Nobody asks such a process for its violations: its exit code tells.
+// No test asks such a process for its violations: its exit code reports them.
 TEST(ProcessTest, AProcessThatBreaksARuleFails) {
   EXPECT_THAT(RunProcesses(3, "race"), ::testing::ElementsAre(99, 0, 0));
   EXPECT_THAT(RunProcesses(3, "differ"), Each(99));

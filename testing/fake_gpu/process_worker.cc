@@ -1,5 +1,5 @@
-// One rank of process_test: a process of its own. Reads the unique id from a file (rank 0 writes
-// it), does what the mode says, and ends with 0 if all was as it should be.
+// One rank of process_test, as a process. Reads the unique id from a file (rank 0 writes it), runs
+// the given mode, and exits with 0 if all is right.
 //
 //   process_worker <rank> <ranks> <folder> <mode>
 #include <unistd.h>
@@ -50,14 +50,14 @@ void Communicate(TestRank& r) {
     const std::vector<int> sums = r.Download<int>(a, 2);
     CHECK_THAT(sums[0] == n * (n - 1) / 2 && sums[1] == n * round);
   }
-  // Round the ring.
+  // Sends around the ring.
   const CUdeviceptr a = r.Upload<int>({r.rank, -1});
   OK(ncclGroupStart());
   OK(ncclSend(r.At(a), 1, ncclInt, (r.rank + 1) % n, r.comm, r.stream));
   OK(ncclRecv(r.At(a, 4), 1, ncclInt, (r.rank + n - 1) % n, r.comm, r.stream));
   OK(ncclGroupEnd());
   CHECK_THAT(r.Download<int>(a, 2)[1] == (r.rank + n - 1) % n);
-  // Neighbours.
+  // Splits into pairs of neighbours.
   ncclComm_t pair = nullptr;
   OK(ncclCommSplit(r.comm, r.rank / 2, r.rank, &pair, nullptr));
   int size = 0;
@@ -68,7 +68,7 @@ void Communicate(TestRank& r) {
   OK(ncclCommDestroy(pair));
 }
 
-// The last rank dies, and the others notice.
+// The last rank dies, and the others detect it.
 void Die(TestRank& r) {
   const CUdeviceptr a = r.Upload<int>({1});
   OK(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, r.comm, r.stream));
@@ -85,14 +85,14 @@ void Die(TestRank& r) {
   r.Sync();
 }
 
-// Rank 0 leaves a wait out.
+// Rank 0 leaves out a wait.
 void Race(TestRank& r) {
   if (r.rank != 0) return;
   const CUdeviceptr a = r.Upload<int>({1});
   OK(cuMemsetD8Async(a, 0, 4, r.Stream()));
 }
 
-// The last rank makes another call than the others.
+// The last rank makes a different call from the others.
 void Differ(TestRank& r) {
   const CUdeviceptr a = r.Upload<int>({1, 2});
   const size_t count = r.rank == r.ranks - 1 ? 2 : 1;
@@ -133,7 +133,7 @@ int RunWorker(int argc, char** argv) {
       CHECK_THAT(r.Download<int>(a, 1)[0] == ranks - 1);
     }
   }
-  // What is left of them shows in the exit code.
+  // The stand-in reports violations through the exit code.
   return failures == 0 && !::testing::Test::HasFailure() ? 0 : 1;
 }
 

@@ -32,7 +32,7 @@ std::optional<Race> AccessHistory::Apply(uint64_t begin, uint64_t end, bool writ
   auto it = segments_.lower_bound(begin);
   while (at < end) {
     if (it == segments_.end() || it->first > at) {
-      // A gap: nobody was here before.
+      // A gap: no earlier access.
       const uint64_t to = it == segments_.end() ? end : std::min(end, it->first);
       it = segments_.emplace_hint(it, at, Segment{.end = to, .writer = {}, .readers = {}});
     }
@@ -50,7 +50,7 @@ std::optional<Race> AccessHistory::Apply(uint64_t begin, uint64_t end, bool writ
       segment.writer = who;
       segment.readers.clear();
     } else {
-      // What comes after this one also comes after readers that this one comes after.
+      // Later operations ordered after this one are also ordered after these readers.
       std::erase_if(segment.readers,
                     [&](const Operation& reader) { return Ordered(reader, clock); });
       segment.readers.push_back(who);

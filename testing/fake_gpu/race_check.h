@@ -1,6 +1,6 @@
-// Who wrote and read each byte of an allocation last, so that a left-out wait is found whatever the
-// timing: an access must be ordered (by stream order, events or the host) after every earlier
-// access of the same byte if one of the two writes.
+// Finds data races by the order of calls, whatever the timing: remembers the last writer and
+// readers of each byte of an allocation. An access must be ordered (by stream order, events or the
+// host) after every earlier access of the same byte if one of the two writes.
 //
 //   AccessHistory history;
 //   if (auto race = history.Apply(0, 64, /*write=*/true, {.stream = 2, .number = 5}, clock)) ...
@@ -18,7 +18,7 @@
 
 namespace meshift::fake {
 
-// The `number`th operation of a stream; stream 0: none.
+// The `number`th operation of a stream; stream 0 means none.
 struct Operation {
   uint32_t stream = 0;
   uint64_t number = 0;
@@ -32,13 +32,13 @@ struct Operation {
 struct Race {
   Operation earlier;
   bool earlier_wrote = false;
-  uint64_t begin = 0;  // a range of the conflict
+  uint64_t begin = 0;  // first byte of the conflict
   uint64_t end = 0;
 };
 
 class AccessHistory {
  public:
-  // Notes an access of [begin, end) by `who`, which is ordered after `clock`. Returns the first
+  // Records an access of [begin, end) by `who`, which is ordered after `clock`. Returns the first
   // earlier access that it races with.
   std::optional<Race> Apply(uint64_t begin, uint64_t end, bool write, const Operation& who,
                             const VectorClock& clock);
@@ -51,11 +51,11 @@ class AccessHistory {
   };
   using Segments = std::map<uint64_t, Segment>;
 
-  // Makes `at` a border of segments.
+  // Splits the segment at `at`.
   void Split(uint64_t at);
   void Merge(uint64_t begin, uint64_t end);
 
-  Segments segments_;  // by begin; bytes outside were not accessed yet
+  Segments segments_;  // by begin; other bytes were not accessed yet
 };
 
 }  // namespace meshift::fake

@@ -66,7 +66,7 @@ TEST(RaceCheckTest, NeighboursDoNotRace) {
   EXPECT_TRUE(history.Apply(49, 51, true, kC, After({{3, 1}})));
 }
 
-// Against one history per byte.
+// Compares with one history per byte.
 TEST(RaceCheckTest, EqualsAHistoryOfEachByte) {
   Random random(7);
   for (int round = 0; round < 200; ++round) {

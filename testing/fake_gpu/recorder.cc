@@ -29,8 +29,8 @@ Recorder::Recorder(const std::string& log_prefix) {
 
 namespace {
 
-// Calls that most others come with, or that who waits makes again and again: the slower the
-// machine, the more of them. They would leave no room for those that tests look for.
+// Calls that accompany most others, or that waiting threads repeat: the slower the machine, the
+// more. They would push the calls that tests look for out of the log.
 bool IsNoise(std::string_view function) {
   for (const std::string_view prefix :
        {"cuCtx", "cuEvent", "cuStreamIsCapturing", "cuStreamGetCaptureInfo",

@@ -1,4 +1,4 @@
-// The record of calls and of broken rules, hot path marks, and faults that tests ask for.
+// Records calls and violations, hot path marks, and faults that tests ask for.
 //
 //   if (const int result = recorder.Enter("cuMemAlloc", kAllocates, "64 bytes")) return result;
 //   recorder.Violation("cuMemFree: 0x10 is not the start of an allocation");
@@ -20,7 +20,7 @@
 
 namespace meshift::fake {
 
-// What a function does that is forbidden on the hot path.
+// Effects of a function that are forbidden on the hot path.
 enum CallTrait : uint32_t {
   kPlainCall = 0,
   kSynchronises = 1,  // blocks the host until work is done
@@ -33,11 +33,12 @@ class Recorder {
  public:
   explicit Recorder(const std::string& log_prefix);
 
-  // Records a call. Returns 0, or the result with which the call must fail because a test said so.
+  // Records a call. Returns 0, or the result with which the call must fail because a test asked for
+  // it.
   int Enter(const char* function, uint32_t traits, const std::string& details);
 
   void Violation(const std::string& text);
-  // As Violation; the same text is recorded once.
+  // As Violation, but records the same text only once.
   void ViolationOnce(const std::string& text);
 
   void HotBegin(bool whole_process);

@@ -11,7 +11,7 @@
 namespace meshift::fake {
 namespace {
 
-// --- Arithmetic of one type, with the conversions of CUDA's own headers.
+// --- Arithmetic of one type, with the conversions of CUDA's headers.
 
 template <typename T>
 struct Integer {
@@ -26,7 +26,7 @@ struct Integer {
   static T Divide(T a, int ranks) { return static_cast<T>(a / static_cast<T>(ranks)); }
 };
 
-// A NaN loses, and -0 < +0, as in the device's instructions.
+// NaN loses, and -0 < +0, as for the device's instructions.
 template <typename T>
 T MinOf(T a, T b) {
   if (std::isnan(a)) return b;
@@ -65,8 +65,8 @@ struct Fp8 {
   }
 };
 
-// Two f32 operations on two small values, rounded once: as the small type's own instruction does
-// (its products are exact in f32; its sums too, or far below half a unit).
+// Two f32 operations on two small values, rounded once, like the small type's own instruction (its
+// products are exact in f32; its sums too, or off by far less than half a unit).
 template <typename Type>
 struct Small {
   using Value = typename Type::Value;
@@ -92,7 +92,8 @@ class Reducer {
 
   explicit Reducer(const Job& job) : job_(job), ranks_(static_cast<int>(job.ring->size())) {}
 
-  // Elements [first, first + count) of all inputs, beginning with the rank at `place` of the ring.
+  // Reduces elements [first, first + count) of all inputs, beginning with the rank at `place` of
+  // the ring.
   void Run(uint64_t first, uint64_t count, int place, char* out) const {
     for (uint64_t i = 0; i < count; ++i) {
       Value value = Load(place, first + i);
@@ -201,7 +202,7 @@ Payload AllReduce(const Job& job, uint64_t bytes, int trees) {
   return result;
 }
 
-// The blocks that `inputs` have for `rank`, one behind the other.
+// The blocks of all `inputs` for `rank`, back to back.
 Payload Transposed(const std::vector<Payload>& inputs, size_t rank, uint64_t block) {
   Payload result = MakePayload(block * inputs.size());
   for (size_t from = 0; from < inputs.size(); ++from) {

@@ -26,12 +26,12 @@ std::vector<T> From(const Payload& payload) {
   return values;
 }
 
-// One element of an all-reduce, the ranks' contributions in ring order.
+// One element of an all-reduce, with the ranks' contributions in ring order.
 template <typename T>
 T Reduced(int dtype, int op, const std::vector<T>& contributions) {
   const int ranks = static_cast<int>(contributions.size());
   std::vector<Payload> inputs;
-  // Reduce to the last rank: the sum begins at rank 0.
+  // A reduction to the last rank: the sum begins at rank 0.
   for (const T& value : contributions) inputs.push_back(Of<T>({value}));
   const OpDescription description = {
       .kind = OpKind::kReduce, .dtype = dtype, .op = op, .root = ranks - 1, .count = 1};
@@ -78,7 +78,7 @@ TEST(ReductionTest, MinAndMaxDropNaN) {
 }
 
 TEST(ReductionTest, TheRingStartsElsewhereForEachPart) {
-  // 2^24 + 1 + 1 depends on the order.
+  // 2^24 + 1 + 1 depends on the order of additions.
   const float big = 16777216.0F;
   const std::vector<float> row[] = {{big, big, big}, {1, 1, 1}, {1, 1, 1}};
   const std::vector<Payload> inputs = {Of(row[0]), Of(row[1]), Of(row[2])};

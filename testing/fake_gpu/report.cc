@@ -1,4 +1,4 @@
-// The table of fake_report.h.
+// Implements fake_report.h.
 #include <unistd.h>
 
 #include <algorithm>
@@ -186,8 +186,8 @@ int64_t AllocatedBytes() {
 
 int64_t UnfinishedOperations() { return TheMachine().Unfinished(); }
 
-// The last thing that a process does, after all handlers that it registered. Where ranks are
-// processes nobody else may ask for their violations.
+// Runs last, after all exit handlers of the process. If ranks are processes, no other code can ask
+// for their violations.
 [[gnu::destructor]] void FailWhereRulesWereBroken() {
   const Machine& machine = TheMachine();
   if (machine.options.exit_code == 0 || machine.recorder.ViolationCount() == 0) return;

@@ -1,4 +1,4 @@
-// The workers that run the streams: late, and in a random order of streams.
+// The workers that run the streams, with random delays and in a random order of streams.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 #if defined(__SANITIZE_THREAD__)
-// Operations that a test leaves unordered on purpose must not show as races of the stand-in.
+// Operations that a test leaves unordered on purpose must not race in the stand-in itself.
 Mutex& RunMutex() {
   static Mutex& mutex = *new Mutex();
   return mutex;
@@ -38,7 +38,7 @@ Machine::Pick Machine::Choose(Time now, Time* wake_up) {
     }
     *wake_up = std::min(*wake_up, timers_.begin()->first);
   }
-  // A uniform choice among the streams whose first item can go on.
+  // A uniform choice among the streams whose first item can run.
   ItemRef chosen;
   uint64_t candidates = 0;
   bool delayed = false;
@@ -61,7 +61,7 @@ Machine::Pick Machine::Choose(Time now, Time* wake_up) {
       const auto most = static_cast<uint64_t>(options.delay_us);
       item.not_before = now;
       if (most > 0 && random.Below(4) == 0) item.not_before += microseconds(random.Below(most));
-      // Now and then much later than all others.
+      // Sometimes much later than all others.
       if (most > 0 && random.Below(256) == 0) item.not_before += microseconds(20 * most);
     }
     const Time earliest = std::max(item.not_before, device.not_before);
@@ -75,7 +75,7 @@ Machine::Pick Machine::Choose(Time now, Time* wake_up) {
   if (chosen == nullptr) return {};
   const bool finish = chosen->state == Item::State::kReady;
   chosen->state = Item::State::kRunning;
-  // This worker is busy now; another one must see to the rest.
+  // This worker is busy now; another one must run the other items.
   if (candidates > 1 || delayed) work_.notify_one();
   Pick pick;
   pick.item = std::move(chosen);
@@ -92,7 +92,7 @@ void Machine::MarkDone(Item& item) {
   item.after.clear();
   std::deque<ItemRef>& queue = item.stream->queue;
   if (!queue.empty() && queue.front().get() == &item) queue.pop_front();
-  // The worker that calls this looks for what can go on now.
+  // The worker that calls this runs the next item.
 }
 
 void Machine::Worker() {
@@ -122,7 +122,7 @@ void Machine::Worker() {
     if (item.task != nullptr) {
 #if defined(__SANITIZE_THREAD__)
       std::optional<MutexLock> running;
-      // But for functions of the user, which may wait for what others do.
+      // Except functions of the user, which may wait for other operations.
       if (std::string_view(item.name) != "cuLaunchHostFunc") running.emplace(RunMutex());
 #endif
       if (pick.finish) {
@@ -179,7 +179,7 @@ bool Machine::Await(MutexLock& lock, const PointRef& point, int device) {
 }
 
 bool Machine::AwaitDevice(MutexLock& lock, int device) {
-  // Streams may be made meanwhile; their work is later than this call.
+  // Streams may be made meanwhile; their work does not count for this call.
   std::vector<PointRef> tails;
   for (const Stream* stream : streams) {
     if (stream->tail != nullptr && (device < 0 || stream->context->device == device)) {

@@ -1,6 +1,6 @@
-// Primary contexts, streams, events and graphs as the machine knows them. All guarded by its lock.
-// Handles of the C API are pointers to these, and an object stays when its handle is destroyed, so
-// that later use of the handle is noticed.
+// Primary contexts, streams, events and graphs, guarded by the machine's lock. Handles of the C API
+// are pointers to them. An object is kept after its handle is destroyed, so that later use of the
+// handle is detected.
 #ifndef MESHIFT_TESTING_FAKE_GPU_STREAM_H_
 #define MESHIFT_TESTING_FAKE_GPU_STREAM_H_
 
@@ -17,7 +17,7 @@ namespace meshift::fake {
 struct Context {
   int device = 0;
   int retained = 0;
-  int sticky_error = 0;  // a CUresult that every later call returns
+  int sticky_error = 0;  // a CUresult that later calls return
   Stream* legacy = nullptr;
 };
 
@@ -54,20 +54,20 @@ struct Stream {
   bool internal = false;  // a lane of a graph
   bool destroyed = false;
   bool lent = false;
-  int deferred = 0;  // NCCL calls that have not put their work here yet
+  int deferred = 0;  // NCCL calls whose work is not on this stream yet
   std::deque<ItemRef> queue;
   uint64_t issued = 0;
   VectorClock clock;
-  PointRef tail;  // of what was issued last; null: nothing was
+  PointRef tail;  // end of the last issued operation; null: none
   CaptureRef capture;
-  std::vector<int> captured_after;  // nodes that the next captured operation comes after
+  std::vector<int> captured_after;  // nodes that the next captured operation depends on
 };
 
 struct Event {
   Context* context = nullptr;
   unsigned flags = 0;
   PointRef recorded;   // null: never
-  CaptureRef capture;  // of the last record, if that was captured
+  CaptureRef capture;  // the capture of the last record, if any
   std::vector<int> captured_after;
 };
 

@@ -1,5 +1,5 @@
 // One rank of a test: a device with its context current on the calling thread, buffers and streams,
-// by the C APIs alone. Every call that fails is a failure of the test.
+// through the C APIs only. Every failed call is a failure of the test.
 //
 //   RunRanks(4, [](TestRank& rank) {
 //     const CUdeviceptr data = rank.Upload<float>({1, 2});
@@ -28,7 +28,7 @@ namespace meshift {
 
 inline std::string Violations() { return FakeViolations(*fake_report()); }
 
-// Until the communicator is ready; its asynchronous error.
+// Waits until the communicator is ready; returns its asynchronous error.
 inline ncclResult_t Settle(ncclComm_t comm) {
   ncclResult_t state = ncclInProgress;
   while (state == ncclInProgress) {
@@ -59,7 +59,7 @@ class TestRank {
   TestRank(const TestRank&) = delete;
   TestRank& operator=(const TestRank&) = delete;
 
-  // Joins the communicator of all ranks; blocking unless a config says otherwise.
+  // Joins the communicator of all ranks; blocking unless `blocking` is false.
   void Join(const ncclUniqueId& id, bool blocking = true) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = blocking ? 1 : 0;
@@ -95,7 +95,7 @@ class TestRank {
     pools_.push_back(made);
     return made;
   }
-  // `later` goes on after what `first` has now.
+  // Orders `later` after the current work of `first`.
   void Order(CUstream first, CUstream later) {
     CUevent event = Event();
     OK(cuEventRecord(event, first));
@@ -140,7 +140,7 @@ inline ncclUniqueId NewId() {
   return id;
 }
 
-// Calls `body` on a thread for each rank, with a device each.
+// Calls `body` for each rank, on its own thread and device.
 inline void RunRanks(int ranks, const std::function<void(TestRank&)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -24,7 +24,7 @@ constexpr std::array kAlgorithms = {"Tree",     "Ring", "CollNetDirect", "CollNe
 enum Protocol { kLl, kLl128, kSimple };
 constexpr std::array kProtocols = {"LL", "LL128", "Simple"};
 
-// A number as NCCL_PARAM reads it: any base, and no matter what follows it.
+// Parses a number like NCCL_PARAM: in any base, ignoring text after it.
 int Param(const char* name, int otherwise) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0') return otherwise;
@@ -33,7 +33,7 @@ int Param(const char* name, int otherwise) {
   return errno != 0 ? otherwise : static_cast<int>(value);
 }
 
-constexpr int kUnset = -2;  // what NCCL takes for "not set" here
+constexpr int kUnset = -2;  // NCCL's value for "not set" here
 
 int MinChannels() {
   int channels = 0;
@@ -49,7 +49,7 @@ int MaxChannels() {
   return std::clamp(channels, 1, kMaxChannels);
 }
 
-// The environment goes before the configuration, upwards too.
+// The environment overrides the configuration, also upwards.
 int Ctas(const char* name, int configured, int otherwise) {
   int ctas = configured == NCCL_CONFIG_UNDEF_INT ? otherwise : configured;
   if (const int set = Param(name, NCCL_CONFIG_UNDEF_INT); set > 0) ctas = set;
@@ -63,7 +63,7 @@ int Channels(const ncclConfig_t& config) {
   const int max_ctas = Ctas("NCCL_MAX_CTAS", config.maxCTAs, kMaxChannels);
   min_ctas = std::min(min_ctas, max_ctas);
   int channels = std::min({MaxChannels(), kSearchedChannels, max_ctas});
-  // Channels are copied until there are enough.
+  // Channels are duplicated until there are enough.
   channels = std::max({channels, MinChannels(), min_ctas});
   return NvlsEnabled() ? std::max(channels, kNvlsChannels) : channels;
 }
@@ -81,7 +81,7 @@ std::vector<std::string> Tokens(const std::string& text, const char* by) {
 template <size_t kElements>
 using Table = std::array<std::array<bool, kElements>, kFunctions.size()>;
 
-// "ring,tree;allreduce:^ring": the entries of a variable, by the function that they name.
+// Parses "ring,tree;allreduce:^ring": the entries of a variable, by function.
 template <size_t kElements>
 Table<kElements> ReadList(const char* variable, const std::array<const char*, kElements>& names,
                           std::string* refused) {
@@ -126,7 +126,7 @@ Table<kElements> ReadList(const char* variable, const std::array<const char*, kE
   return table;
 }
 
-// Whether a function has an algorithm at all, on one host without a network that can add.
+// Whether a function has the algorithm at all, on one host without a network that can add.
 bool Supports(OpKind kind, size_t algorithm) {
   const bool gathers = kind == OpKind::kAllGather || kind == OpKind::kReduceScatter;
   switch (algorithm) {

@@ -1,12 +1,12 @@
-// What NCCL makes of its environment when it makes a communicator: how many channels it has, and
-// which collectives are left an algorithm. After NCCL 2.28.9 (src/init.cc, src/graph/connect.cc,
+// The effect of the environment on a communicator: its number of channels, and the algorithms that
+// each collective may use. After NCCL 2.28.9 (src/init.cc, src/graph/connect.cc,
 // src/graph/tuning.cc), on one host of NVSwitch GPUs.
 //
 //   const Tuning tuning = TuneByEnvironment(config);
-//   if (!tuning.refused.empty()) ...          // no communicator of several ranks
+//   if (!tuning.refused.empty()) ...          // communicators of several ranks fail
 //   if (!tuning.HasAlgorithm(OpKind::kAllGather)) ...
 //
-// NCCL reads most of these variables once per process; here each communicator reads them anew, so
+// NCCL reads most of these variables once per process. Here each communicator reads them again, so
 // that one process can try many.
 #ifndef MESHIFT_TESTING_FAKE_GPU_TUNING_H_
 #define MESHIFT_TESTING_FAKE_GPU_TUNING_H_
@@ -20,7 +20,7 @@
 
 namespace meshift::fake {
 
-// So many rings NCCL's search for a topology finds here.
+// The number of rings that NCCL's topology search finds here.
 constexpr int kSearchedChannels = 16;
 // Channels that NVLS asks for.
 constexpr int kNvlsChannels = 16;
@@ -28,9 +28,9 @@ constexpr int kMaxChannels = 64;
 
 struct Tuning {
   int channels = kSearchedChannels;
-  // Why NCCL refuses NCCL_ALGO or NCCL_PROTO; empty where it does not.
+  // The reason why NCCL refuses NCCL_ALGO or NCCL_PROTO; empty if it does not.
   std::string refused;
-  // Trees that do an all-reduce, where nothing else may: one for each channel. 0: a ring does.
+  // The number of trees of an all-reduce if only trees are allowed: one per channel. 0: a ring.
   int trees = 0;
   uint32_t without = 0;  // a bit for each kind of collective that has no algorithm
 
@@ -41,7 +41,7 @@ struct Tuning {
 
 Tuning TuneByEnvironment(const ncclConfig_t& config);
 
-// NCCL's words for a call without an algorithm.
+// NCCL's message for a call without an algorithm.
 std::string NoAlgorithm(OpKind kind);
 
 }  // namespace meshift::fake

@@ -14,7 +14,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-// With these variables set, for a communicator that asks for so many CTAs (0: it says nothing).
+// The tuning with these variables set, for a communicator that asks for this many CTAs (0: unset).
 Tuning Tune(const Variables& variables, int min_ctas = 1, int max_ctas = 1) {
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -30,7 +30,7 @@ int Channels(Variables variables, int min_ctas = 1, int max_ctas = 1) {
   return Tune(variables, min_ctas, max_ctas).channels;
 }
 
-// What is written down here was seen on NCCL 2.28.9.
+// The expected values were measured on NCCL 2.28.9.
 TEST(TuningTest, ChannelsFollowTheEnvironmentAndThenTheConfiguration) {
   EXPECT_EQ(Channels({}, 0, 0), kSearchedChannels);
   EXPECT_EQ(Channels({}), 1);
@@ -48,12 +48,12 @@ TEST(TuningTest, ChannelsByTheFormula) {
   EXPECT_EQ(Channels({{"NCCL_MAX_NCHANNELS", "1"}, {"NCCL_MIN_NCHANNELS", "8"}}), 8);
   EXPECT_EQ(Channels({{"NCCL_MAX_NCHANNELS", "0"}}, 0, 0), 1);
   EXPECT_EQ(Channels({{"NCCL_MIN_NCHANNELS", "1000"}}), kMaxChannels);
-  // As strtoll reads them.
+  // Numbers are parsed as by strtoll.
   EXPECT_EQ(Channels({{"NCCL_MAX_CTAS", "0x10"}}), 16);
   EXPECT_EQ(Channels({{"NCCL_MIN_NRINGS", "4 of them"}}), 4);
   EXPECT_EQ(Channels({{"NCCL_MAX_CTAS", "0"}}), 1);
   EXPECT_EQ(Channels({{"NCCL_MAX_CTAS", ""}}), 1);
-  // NVLS copies channels until it has its own.
+  // NVLS duplicates channels until it has enough.
   EXPECT_EQ(Tune({}).channels, kNvlsChannels);
 }
 

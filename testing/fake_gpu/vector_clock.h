@@ -1,4 +1,4 @@
-// What an operation is ordered after: per stream, how many of the stream's operations.
+// The operations that an operation is ordered after: for each stream, the number of its operations.
 //
 //   clock.Join(event_clock);          // a stream waits for an event
 //   clock.Raise(stream.id, 7);        // its 7th operation is issued
@@ -43,7 +43,7 @@ class VectorClock {
     }
   }
 
-  // Whether all that `other` is after, this is after too.
+  // Whether this is ordered after everything that `other` is ordered after.
   bool Covers(const VectorClock& other) const {
     return std::all_of(other.entries_.begin(), other.entries_.end(),
                        [&](const Entry& entry) { return At(entry.first) >= entry.second; });

@@ -1,5 +1,5 @@
-// What streams carry: an operation is issued by the host at one time (its place in the order, what
-// it is ordered after, the memory it touches are known then) and done by a worker at a later one.
+// The work of streams. The host issues an operation at one time, which fixes its place in the
+// order, its dependencies and its memory accesses; a worker runs it later.
 #ifndef MESHIFT_TESTING_FAKE_GPU_WORK_H_
 #define MESHIFT_TESTING_FAKE_GPU_WORK_H_
 
@@ -18,7 +18,7 @@ namespace meshift::fake {
 // The end of an operation. Guarded by the machine's lock.
 struct Point {
   bool done = false;
-  VectorClock clock;  // what has happened when it is done
+  VectorClock clock;  // the operations that are done when it is done
   std::chrono::steady_clock::time_point when;
   std::unique_ptr<std::condition_variable> changed;  // made by the first host thread that waits
 };
@@ -38,26 +38,26 @@ using ItemRef = std::shared_ptr<Item>;
 class Task {
  public:
   virtual ~Task() = default;
-  // Runs on a worker, when all that comes before is done. False: not done yet; somebody will call
-  // Machine::Complete(item), after which a worker calls Finish.
+  // Runs on a worker when all earlier work is done. False: not done yet; some thread will call
+  // Machine::Complete(item), and then a worker calls Finish.
   virtual bool Start(const ItemRef& item) = 0;
   virtual void Finish() {}
 };
 
-// What the maker of a task learns and says while the operation is issued.
+// Passed to the maker of a task while the operation is issued.
 struct Issue {
   int device = 0;
   ItemRef item;
-  std::vector<PointRef> after;  // more to wait for, without being ordered after it
+  std::vector<PointRef> after;  // other points to wait for, which do not count as an order
 };
 
-// An operation as the host describes it; copies of it live in graphs, and each launch makes a task.
+// An operation as the host describes it. Graphs keep copies, and each launch makes a task.
 struct Work {
   const char* name = "";
   std::vector<Access> accesses;
-  // Called with the machine's lock held. Null: nothing to do but to wait.
+  // Called with the machine's lock held. Null: the operation only waits.
   std::function<std::unique_ptr<Task>(Issue&)> make;
-  const void* comm = nullptr;  // of NCCL's operations
+  const void* comm = nullptr;  // the communicator, for NCCL's operations
 };
 
 struct Stream;
@@ -91,7 +91,7 @@ class FunctionTask : public Task {
   std::function<void()> run_;
 };
 
-// Nothing to do but to wait.
+// An operation that only waits.
 inline Work WaitWork(const char* name) { return {.name = name, .accesses = {}, .make = nullptr}; }
 
 inline Work SimpleWork(const char* name, std::vector<Access> accesses, std::function<void()> run) {

@@ -1,4 +1,5 @@
-// For tests of meshift/c.h: what its handles and messages need, so that a test is one call a line.
+// Helpers for tests of meshift/c.h: they own handles and error texts, so that a test needs one call
+// per line.
 //
 //   const Plan plan = PlanOf("f32[4] on a=2 as P", "f32[4] on a=2 as R");
 //   EXPECT_INVALID(meshift_plan_verify(plan, nullptr, error), "verdict is NULL");
@@ -15,7 +16,7 @@
 
 namespace meshift::capi_testing {
 
-// Collects what a call says; frees it.
+// Receives the error text of a call, and frees it.
 class Error {
  public:
   Error() = default;
@@ -29,7 +30,7 @@ class Error {
   char* text_ = nullptr;
 };
 
-// A handle or text of a function that must not fail.
+// Owns a handle or text from a function that must not fail.
 template <typename T, void (*Destroy)(T*)>
 class Owned {
  public:

@@ -1,4 +1,4 @@
-// Running commands in-process, for tests.
+// Runs the `meshift` command in-process, for tests.
 //
 //   EXPECT_EQ(Meshift({"plan", "--mesh", "a=2", ...}), (Outcome{0, "...", ""}));
 #ifndef MESHIFT_TESTING_INTERNAL_COMMAND_H_
@@ -29,7 +29,7 @@ struct Outcome {
   }
 };
 
-// `meshift ARGS`, with `in` on stdin.
+// Runs `meshift ARGS` with `in` on stdin.
 inline Outcome Meshift(std::vector<std::string> args, const std::string& in = "") {
   std::istringstream input(in);
   std::ostringstream out;
@@ -39,7 +39,7 @@ inline Outcome Meshift(std::vector<std::string> args, const std::string& in = ""
   return {code, out.str(), err.str()};
 }
 
-// A file of this test with `content`; its absolute path.
+// Writes a file of this test with `content`; returns its absolute path.
 inline std::string WriteFile(const std::string& name, const std::string& content) {
   const char* const folder = std::getenv("TEST_TMPDIR");
   std::string path = std::string(folder == nullptr ? "/tmp" : folder) + "/" + name;
@@ -47,7 +47,7 @@ inline std::string WriteFile(const std::string& name, const std::string& content
   return path;
 }
 
-// The file that a path leads to: a test's data are links, which the command does not read.
+// Resolves links: a test's data files are links, which the command does not read.
 inline std::string RealPath(const std::string& path) {
   char* const found = realpath(path.c_str(), nullptr);
   std::string real = found == nullptr ? path : found;

@@ -15,7 +15,7 @@ namespace {
 using Elements = std::vector<int64_t>;  // row-major indices, ascending
 constexpr int64_t kItem = 4;
 
-// torch.chunk(indices, n)[i]; nothing where there are fewer chunks.
+// torch.chunk(indices, n)[i]; empty if there are fewer chunks.
 Elements Chunk(const Elements& indices, int64_t n, int64_t i) {
   const auto size = static_cast<int64_t>(indices.size());
   const int64_t chunk = (size + n - 1) / n;
@@ -31,7 +31,7 @@ Placement::Sizes SizesOf(const Sharding& s, int t) {
   return s.CutsOf(t).empty() ? Placement::Sizes() : s.placement(s.CutsOf(t)[0]).sizes();
 }
 
-// Along tensor dim t.
+// The indices along tensor dim t of the rank at a coordinate.
 Elements IndicesOf(const Sharding& s, const Coordinate& at, int t) {
   Elements indices;
   for (int64_t i = 0; i < s.shape()[t]; ++i) indices.push_back(i);
@@ -63,7 +63,7 @@ Elements ElementsOf(const Sharding& s, const Coordinate& at) {
 
 bool In(const DimSet& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
 
-// How many cuts of tensor dim t the two have in common, from the outermost on.
+// The number of outermost cuts of tensor dim t that the two shardings share.
 size_t CommonCuts(const Sharding& a, const Sharding& b, int t) {
   if (SizesOf(a, t) != SizesOf(b, t)) return 0;
   const auto x = a.CutsOf(t);
@@ -105,7 +105,7 @@ bool ElementStep::Run() {
   return IsComplete(result);
 }
 
-// Whether two ranks differ on no mesh dim but such for which may_differ(d).
+// Whether two ranks differ only on mesh dims for which may_differ(d).
 template <typename MayDiffer>
 bool ElementStep::Differ(int64_t p, int64_t q, const MayDiffer& may_differ) const {
   for (int d = 0; d < before_.mesh().NumDims(); ++d) {
@@ -137,7 +137,7 @@ void ElementStep::Send(int64_t from, int64_t to) {
   received_[to] += kItem;
 }
 
-// What the rank at p has of element e after the step; null: the op cannot give it that.
+// The value of element e on the rank at p after the step; null: the op cannot produce it.
 std::optional<ElementStep::Contributions> ElementStep::ValueOf(int64_t p, int64_t e) {
   switch (op_) {
     case StepOp::kAllReduce:
@@ -187,7 +187,7 @@ std::optional<ElementStep::Contributions> ElementStep::ValueOf(int64_t p, int64_
   }
 }
 
-// The rank whose box the rank at p takes; -1 where the format gives it none.
+// The rank from which the rank at p takes its box; -1 if the format gives it none.
 int64_t ElementStep::SourceOfPermute(int64_t p) const {
   Coordinate source = at_[p];
   DimSet only_old;
@@ -227,7 +227,7 @@ bool ElementStep::IsComplete(const std::vector<Holding>& result) const {
         if (!Differ(p, q, [&](int d) { return after_.placement(d).IsPartial(); })) continue;
         for (int64_t i = 0; i < n_; ++i) sum[i] += result[q].at(e)[i];
       }
-      // Source ranks with equal coordinates on its partial dims hold the same contribution.
+      // Source ranks with equal coordinates on the partial dims hold the same contribution.
       for (int64_t i = 0; i < n_; ++i) {
         int count = 0;
         for (int64_t j = 0; j < n_; ++j) {
@@ -251,7 +251,7 @@ bool ElementStep::AllEven() const {
   return true;
 }
 
-// Whether members' pieces, in ascending order of ranks, are not the parent's content as it is.
+// Whether the members' pieces, in ascending order of ranks, differ from the parent's content.
 bool ElementStep::IsPacked(const std::vector<Elements>& pieces,
                            const std::vector<Elements>& parents) const {
   if (!AllEven()) return true;
@@ -269,8 +269,8 @@ bool ElementStep::IsPacked(const std::vector<Elements>& pieces,
   return false;
 }
 
-// The rule for blocks of any sizes: in the order of the cuts, and of at most one index along the
-// tensor dims before the last one that is cut.
+// The rule for exact blocks: they are not packed if they are in the order of the cuts and have at
+// most one index along the tensor dims before the last cut one.
 bool ElementStep::AreExactBlocksPacked(const Sharding& cut, const Sharding& parent) const {
   std::vector<int> order;
   int last = -1;
@@ -299,7 +299,7 @@ bool ElementStep::AreExactBlocksPacked(const Sharding& cut, const Sharding& pare
   return false;
 }
 
-// Whether all that goes from one rank to another, or stays, lies together in the rank's box.
+// Whether each message between two ranks, or kept by one, is contiguous in the rank's box.
 bool ElementStep::MessagesAreRuns(const std::vector<Elements>& boxes, bool of_senders) const {
   for (int64_t p = 0; p < n_; ++p) {
     for (int64_t q = 0; q < n_; ++q) {

@@ -1,8 +1,9 @@
-// One step from one sharding to another, done element by element: who can have what, and the bytes
-// that the format counts. Knows no boxes, so that a verifier that does can be held to it.
+// Simulates one step between two shardings element by element: the elements that each rank can
+// have, and the bytes that the plan format counts. Knows no boxes, so it can check a verifier that
+// does.
 //
 //   ElementStep step(before, after, StepOp::kAllGather, /*mesh_dims=*/{0});
-//   const bool can = step.Run();          // whether every rank can have what `after` says
+//   const bool can = step.Run();          // whether every rank can have its part of `after`
 //   const PlanFields plan = step.MakePlan();
 #ifndef MESHIFT_TESTING_INTERNAL_ELEMENT_STEP_H_
 #define MESHIFT_TESTING_INTERNAL_ELEMENT_STEP_H_
@@ -19,20 +20,20 @@ namespace meshift {
 
 class ElementStep {
  public:
-  // Values are f32, and what is partial is summed.
+  // Values are f32, and partial mesh dims are sums.
   ElementStep(Sharding before, Sharding after, StepOp op, DimSet mesh_dims);
 
-  // Whether each rank can have what `after` says, each contribution once; counts bytes on the way.
+  // Whether each rank can have its part of `after`, with each contribution once; also counts bytes.
   bool Run();
 
-  // The plan of this step with all figures counted here. `exact`: blocks that are not even are
-  // exact, not padded. REQUIRES: Run() was called.
+  // The plan of this step, with all figures counted here. `exact`: uneven blocks are exact, not
+  // padded. REQUIRES: Run() was called.
   PlanFields MakePlan(bool exact = false) const;
 
  private:
   using Elements = std::vector<int64_t>;             // row-major indices, ascending
-  using Contributions = std::vector<int>;            // how often each source rank's is in it
-  using Holding = std::map<int64_t, Contributions>;  // of one rank
+  using Contributions = std::vector<int>;            // count of each source rank's part
+  using Holding = std::map<int64_t, Contributions>;  // one rank's values
 
   template <typename MayDiffer>
   bool Differ(int64_t p, int64_t q, const MayDiffer& may_differ) const;

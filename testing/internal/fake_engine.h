@@ -1,4 +1,4 @@
-// An engine that does nothing but write down what it is asked to do. For tests.
+// An engine that does nothing but record its calls. For tests.
 //
 //   FakeEngine engine(/*rank=*/1, /*world_size=*/4);
 //   ...
@@ -30,10 +30,10 @@
 
 namespace meshift {
 
-// What the engine and its communicators share.
+// Shared by the engine and its communicators.
 struct FakeLog {
   std::vector<std::string> lines;
-  std::map<std::string, absl::Status> failures;  // by the first word of a line
+  std::map<std::string, absl::Status> failures;  // by the first word of the line
   int aborts = 0;
 
   absl::Status Add(std::string line) {
@@ -107,12 +107,12 @@ class FakeEngine final : public Engine {
   int aborts() const { return log_.aborts; }
   int allocations() const { return allocations_; }
   void ClearLog() { log_.lines.clear(); }
-  // Calls whose line begins with `word` fail from now on.
+  // Makes calls whose line begins with `word` fail from now on.
   void FailOn(const std::string& word, absl::Status status) {
     log_.failures[word] = std::move(status);
   }
 
-  // What it says of itself from now on, instead of what its name does.
+  // Sets the engine's capabilities, which otherwise follow from its name.
   void SetCapabilities(EngineCapabilities capabilities) { capabilities_ = std::move(capabilities); }
 
   const std::string& name() const override { return name_; }

@@ -1,5 +1,5 @@
-// An engine whose calls do nothing and allocate nothing once they were made before, so that what is
-// measured is what makes them. For tests and benchmarks.
+// An engine whose calls do nothing, and allocate nothing after the first time, so that measurements
+// show the cost of the caller. For tests and benchmarks.
 //
 //   NoopEngine engine(/*rank=*/1, /*world_size=*/4);
 #ifndef MESHIFT_TESTING_INTERNAL_NOOP_ENGINE_H_

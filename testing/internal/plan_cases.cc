@@ -11,7 +11,7 @@
 namespace meshift {
 namespace {
 
-// Without mesh dims of size 1.
+// The cuts of a tensor dim, without mesh dims of size 1.
 Cuts CutsOf(const Sharding& sharding, int tensor_dim) {
   Cuts cuts;
   for (const int d : sharding.CutsOf(tensor_dim)) {
@@ -20,7 +20,7 @@ Cuts CutsOf(const Sharding& sharding, int tensor_dim) {
   return cuts;
 }
 
-// How many ranks are in either mesh.
+// The number of ranks in either mesh.
 int64_t RanksInEither(const DeviceMesh& a, const DeviceMesh& b) {
   std::set<int64_t> ranks;
   for (const DeviceMesh* mesh : {&a, &b}) {
@@ -29,7 +29,7 @@ int64_t RanksInEither(const DeviceMesh& a, const DeviceMesh& b) {
   return static_cast<int64_t>(ranks.size());
 }
 
-// `on`: a sharding on the mesh that the step leaves the value on.
+// `on`: a sharding on the step's mesh.
 Step MakeStep(const Row& row, const Sharding& before, const Sharding& on) {
   const bool crosses = row.dims == "->";
   const DeviceMesh& mesh = on.mesh();
@@ -84,7 +84,7 @@ PlanFields MakeFields(const Case& c) {
   PlanFields plan{.meshes = {mesh},
                   .from = from,
                   .to = Sharding::Parse(TensorType{to_dtype, from.shape()}, to_mesh, c.to).value()};
-  // Of which nothing is known.
+  // An engine without known limits.
   plan.inputs.options.engine = EngineCapabilities::Full("any");
   plan.inputs.options.topology = Topology::Parse(c.topology).value();
   if (!c.to_mesh.empty()) {
@@ -113,7 +113,7 @@ PlanFields MakeFields(const Case& c) {
 }
 
 std::string Judge(const PlanFields& plan) {
-  // Not sealed: a damaged plan need not have a canonical text.
+  // Not sealed, since a damaged plan may not have a canonical text.
   const Verdict verdict = Verify(Plan::FromParts(plan, {}), {.check_fingerprint = false});
   if (verdict.ok()) return "";
   return fmt::format("{} {}: {}",

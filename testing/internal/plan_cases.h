@@ -1,8 +1,8 @@
-// Plans written by hand, for the tests of the verifier.
+// Handwritten plans for tests of the verifier.
 //
 //   Case c = {"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0};
 //   Judge(c);              // "": the verifier accepts it
-//   Judge(MakeFields(c));  // likewise, of a plan that may have been changed
+//   Judge(MakeFields(c));  // the same for a plan that may have been changed
 //
 //   Judge(Cross("a=2", "b=2@2-3", "f32[4]", "S(0)", "S(0)", {Exchange("S(0)", 8, 8, 8)}));
 #ifndef MESHIFT_TESTING_INTERNAL_PLAN_CASES_H_
@@ -18,10 +18,10 @@
 
 namespace meshift {
 
-// A step of a table; what is not written here follows from the shardings.
+// A step of a table. Fields that are missing here follow from the shardings.
 struct Row {
   StepOp op;
-  std::string dims;  // "a,b"; kOnto: none, it leads to the other mesh
+  std::string dims;  // "a,b"; kOnto: none, the step leads to the other mesh
   std::string after;
   int64_t bytes_in;
   int64_t bytes_out;
@@ -93,7 +93,7 @@ struct Cross : Case {
              std::move(topology)} {}
 };
 
-// The step that leads there.
+// The step that crosses to the other mesh.
 inline Row Exchange(std::string after, int64_t in, int64_t out, int64_t sent) {
   return {kExchange, kOnto, std::move(after), in, out, sent, kExact};
 }
@@ -104,7 +104,7 @@ inline Row Relabel(std::string after, int64_t bytes) {
 // The plan of `c`, with group, tensor dims, dtypes and totals filled in.
 PlanFields MakeFields(const Case& c);
 
-// The verdict on all but the fingerprint: "" where the plan is right, else "0 data: ..." or
+// The verifier's verdict, without the fingerprint: "" if the plan is right, else "0 data: ..." or
 // "- total: ...".
 std::string Judge(const PlanFields& plan);
 inline std::string Judge(const Case& c) { return Judge(MakeFields(c)); }

@@ -45,7 +45,7 @@ absl::Status PlayedRank::Greet() {
 absl::Status PlayedHub::Greet() {
   HubGreeting greeting(&key_, std::string(kNonceBytes, 'h'));
   while (!greeting.proven()) {
-    // Byte by byte: what comes behind the greeting is for Next().
+    // Byte by byte, so that the bytes after the greeting are left for Next().
     char byte = 0;
     if (recv(socket_.fd(), &byte, 1, 0) <= 0) return absl::UnavailableError("hung up");
     std::string said;

@@ -1,5 +1,5 @@
-// The other side of a connection, as tests play it: a rank that says to a hub what the test wants,
-// or a hub that says it to a rank; and what else the tests of the control channel share.
+// Plays the other side of a connection for tests of the control channel: a rank that sends to a
+// hub, or a hub that sends to a rank; and other helpers of these tests.
 //
 //   PlayedRank rank(std::move(socket), {.rank = 2, .world_size = 3}, key);
 //   ASSERT_TRUE(rank.Greet().ok());
@@ -30,7 +30,8 @@ class PlayedPeer {
   explicit PlayedPeer(Socket socket) : socket_(std::move(socket)) {}
 
   absl::Status Send(const Frame& frame) const { return socket_.SendAll(Encode(frame)); }
-  // The next frame; nothing: the connection has ended or, where it does not wait, none is there.
+  // The next frame; nullopt: the connection has ended, or `waits` is false and no frame has
+  // arrived.
   std::optional<Frame> Next(bool waits = true);
   const Socket& socket() const { return socket_; }
   void HangUp() { socket_ = Socket(); }
@@ -44,7 +45,7 @@ class PlayedRank : public PlayedPeer {
  public:
   PlayedRank(Socket socket, const JobRank& job, JobKey key)
       : PlayedPeer(std::move(socket)), job_(job), key_(std::move(key)) {}
-  // Until the hub has let it in; or why not.
+  // Waits until the hub accepts it; or returns the reason why it does not.
   absl::Status Greet();
 
  private:
@@ -55,7 +56,7 @@ class PlayedRank : public PlayedPeer {
 class PlayedHub : public PlayedPeer {
  public:
   PlayedHub(Socket socket, JobKey key) : PlayedPeer(std::move(socket)), key_(std::move(key)) {}
-  // Lets in whichever rank it is.
+  // Accepts any rank.
   absl::Status Greet();
 
  private:
@@ -64,12 +65,12 @@ class PlayedHub : public PlayedPeer {
 
 // Connects to a port of this host.
 Socket DialPort(int port);
-// The next connection.
+// Accepts the next connection.
 Socket Accepted(const Listening& listening);
 
 bool Contains(const absl::Status& status, const std::string& part);
 
-// Keeps what on_failure is told.
+// Collects the errors that on_failure receives.
 class Failures {
  public:
   std::function<void(const absl::Status&)> Listener() {
@@ -79,7 +80,7 @@ class Failures {
       changed_.notify_all();
     };
   }
-  // Waits for the first; returns all.
+  // Waits for the first error; returns all.
   std::vector<absl::Status> Await() {
     MutexLock lock(mutex_);
     lock.WaitFor(changed_, std::chrono::seconds(20), [&] { return !told_.empty(); });

@@ -34,7 +34,7 @@ class Checker {
       Step(instruction);
       if (!fault_.empty()) return fault_;
     }
-    // One buffer of equal layouts and without steps is right as it is.
+    // With one buffer, equal layouts and no steps, the buffer is right without a write.
     const bool untouched =
         program_.one_buffer && program_.instructions.empty() && program_.source == program_.target;
     const Space& target = spaces_[1];
@@ -47,7 +47,7 @@ class Checker {
 
  private:
   struct Byte {
-    bool belongs = true;  // to an element
+    bool belongs = true;  // part of an element
     bool written = false;
   };
   struct Space {
@@ -55,7 +55,7 @@ class Checker {
     int64_t origin = 0;  // of offset 0
   };
 
-  // The bytes of a tensor; those between its elements do not belong to it.
+  // Marks the bytes of a tensor; those between its elements do not belong to it.
   static void Add(const ProgramTensor& tensor, Space* space) {
     const Shape strides = tensor.strides.empty() ? RowMajorStrides(tensor.shape) : tensor.strides;
     const StridedExtent extent = ExtentOf(tensor.shape, strides).value();
@@ -115,7 +115,7 @@ class Checker {
       if (!At(one).written) return Fault(one, "is not written");
     }
   }
-  // Writes into `writes_`, so that the reads of one instruction do not see its writes.
+  // Writes go to `writes_`, so that the reads of one instruction do not see its writes.
   void Write(const Location& at, int64_t bytes) {
     if (at.space == Location::Space::kSource && !program_.consumes_source) {
       return Fault(at, "is written");
@@ -143,7 +143,7 @@ class Checker {
     const int64_t item = Bytes(dtype, 1);
     CheckDType(copy.src, dtype);
     CheckDType(copy.dst, dtype);
-    // Offsets of both sides, in one order.
+    // The target's offsets, in the order of the source's.
     std::vector<int64_t> to;
     ForEachOffset(copy.shape, copy.dst_strides, [&](int64_t offset) { to.push_back(offset); });
     size_t i = 0;
@@ -152,7 +152,7 @@ class Checker {
       Write({copy.dst.space, copy.dst.offset + to[i++] * item}, item);
     });
   }
-  // In one buffer only an all_reduce may do both.
+  // In one shared buffer only an all_reduce may read and write the same bytes.
   void CheckInPlace(const Instruction& i) {
     if (!program_.one_buffer || i.kind != Kind::kCopy) return;
     bool reads = false;

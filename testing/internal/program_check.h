@@ -1,8 +1,8 @@
-// Follows a program byte by byte, for tests: every access lies inside its buffer, of strided
-// tensors on their elements; only bytes that were written are read or sent, dtypes are those of the
-// tensors that are read and written; the source is not written, unless it is consumed, and not read
-// once the target was written, where the two are one buffer; nothing is copied onto itself, and at
-// the end every element of the target is written.
+// Simulates a program byte by byte, for tests. Every access must lie inside its buffer, and on
+// elements of strided tensors. Only written bytes are read or sent, with the dtypes of their
+// tensors. The source is not written unless it is consumed; if source and target share one buffer,
+// the source is not read after the target was written. Nothing is copied onto itself. At the end
+// every element of the target is written.
 //
 //   CheckProgram(program);               // "", or the first fault
 #ifndef MESHIFT_TESTING_INTERNAL_PROGRAM_CHECK_H_

@@ -47,14 +47,14 @@ std::vector<Case> RightCases() {
       {"a=3", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 16, kPadded}}, 48},
       // Rank 0 sends 2 of 3 columns of 2 rows, rank 2 receives 4 rows.
       {"a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 16},
-      // Rows 0-1 | 2-3, cut again: 2 and 0, 2 and 0. Evenly cut by a; by b into pieces of 1, 1.
+      // Rows 0-1 | 2-3, cut again: 2 and 0, 2 and 0. Cut evenly by a; by b into pieces of 1, 1.
       {"a=2,b=3",
        "f32[4]",
        "S(0),S(0)",
        "S(0),R",
        {{kAllGather, "b", "S(0),R", 4, 8, 8, kPadded}},
        32},
-      // More ranks than rows: ranks 0 and 1 hold a row, the others nothing.
+      // More ranks than rows: ranks 0 and 1 hold one row each, the others none.
       {"a=4", "f32[2]", "S(0)", "R", {{kAllGather, "a", "R", 4, 8, 12, kPadded}}, 32},
       {"a=2,b=2",
        "bf16[3,2]",
@@ -63,7 +63,7 @@ std::vector<Case> RightCases() {
        {{kSlice, "b", "S(0),S(1)", 8, 4, 0}, {kPermute, "a,b", "S(1),S(0)", 4, 4, 4, kExact}},
        16},
       // Ragged shards.
-      // Blocks of 3, 0 and 5 elements: padded to 5, or one behind the other.
+      // Blocks of 3, 0 and 5 elements: padded to 5, or contiguous.
       {"a=3", "f32[8]", "S(0){3,0,5}", "R", {{kAllGather, "a", "R", 20, 32, 40, kPadded}}, 96},
       {"a=3", "f32[8]", "S(0){3,0,5}", "R", {{kAllGather, "a", "R", 20, 32, 32, kExact}}, 0},
       {"a=3",
@@ -78,7 +78,7 @@ std::vector<Case> RightCases() {
        "S(0){3,0,5}",
        {{kReduceScatter, "a", "S(0){3,0,5}", 32, 20, 32, kExact}},
        0},
-      // Columns lie apart in the rows, so that exact blocks are packed too. Every rank has some.
+      // Columns are apart in the rows, so exact blocks are packed too. Every rank has some.
       {"a=3", "f32[2,8]", "S(1){2,1,5}", "R", {{kAllGather, "a", "R", 40, 64, 56, kExact}}, 64},
       {"a=3",
        "f32[2,8]",
@@ -86,7 +86,7 @@ std::vector<Case> RightCases() {
        "S(1){2,1,5}",
        {{kReduceScatter, "a", "S(1){2,1,5}", 64, 40, 56, kExact}},
        64},
-      // Rank 2 gives 2 to rank 0, 3 to rank 1, and keeps nothing.
+      // Rank 2 sends 2 to rank 0 and 3 to rank 1, and keeps none.
       {"a=3",
        "f32[8]",
        "S(0){3,0,5}",
@@ -95,7 +95,8 @@ std::vector<Case> RightCases() {
        0},
       {"a=3", "f32[8]", "S(0){3,0,5}", "S(0)", {{kAllToAll, "a", "S(0)", 20, 12, 12, kExact}}, 0},
       {"a=3", "f32[8]", "R", "S(0){3,0,5}", {{kSlice, "a", "S(0){3,0,5}", 32, 20, 0}}, 0},
-      // Behind a ragged cut: halves of 2 and of 4; or the ragged cut itself, of the worst group.
+      // Cuts inside a ragged cut: halves of 2 and of 4; or the ragged cut itself, for the worst
+      // group.
       {"a=2,b=2",
        "f32[6]",
        "S(0){2,4},S(0)",
@@ -123,7 +124,7 @@ std::vector<Case> RightCases() {
        0},
       // Tensors without elements or dims.
       {"a=2", "f32[0]", "R", "S(0)", {{kSlice, "a", "S(0)", 0, 0, 0}}, 0},
-      // A step over an empty tensor is a step like any other.
+      // A step over an empty tensor is an ordinary step.
       {"a=2", "f32[0]", "S(0)", "R", {{kAllGather, "a", "R", 0, 0, 0}}, 0},
       {"a=2,b=2",
        "f32[0,5]",
@@ -140,7 +141,7 @@ std::vector<Case> RightCases() {
        {{kMask, "b", "P,P", 4, 4, 0}, {kAllReduce, "a,b", "R,R", 4, 4, 6}},
        16},
       {"a=2", "f32[]", "R", "R", {}, 0},
-      // Likewise where each rank holds already what it shall have.
+      // The same if each rank already holds its result.
       {"a=2,b=2",
        "f32[1]",
        "S(0),S(0)",
@@ -162,9 +163,9 @@ std::vector<Case> RightCases() {
        {{kAllReduce, "b", "R,R,R", 16, 16, 16}},
        0},
       {"a=1", "f32[4]", "P", "S(0)", {}, 0},
-      // tp is no replica, so the promise holds.
+      // tp is not a replica, so the promise holds.
       {"a=2,tp=1", "f32[4]", "P,R", "S(0),R", {{kReduceScatter, "a", "S(0),R", 16, 8, 8}}, 0},
-      // Listed ranks: a gather is packed where boxes do not lie in the order of the ranks.
+      // Listed ranks: a gather is packed if boxes are not in the order of the ranks.
       {"a=4@2,0,1,3", "f32[8]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 32, 8, 24}}, 32},
       {"a=3@5,0,2", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 16},
       {"a=2,b=2@3,0,2,1",
@@ -194,7 +195,7 @@ std::vector<Case> RightCases() {
        32},
       // Gathers of several tensor dims.
       {"a=2,b=2", "f32[8,6]", "S(0),S(1)", "R,R", {{kAllGather, "a,b", "R,R", 48, 192, 144}}, 192},
-      // One row a box: each is one run, in order.
+      // One row per box: each is one run, in order.
       {"a=2,b=2", "f32[2,6]", "S(0),S(1)", "R,R", {{kAllGather, "a,b", "R,R", 12, 48, 36}}, 0},
       // The same boxes in another order.
       {"a=2,b=2", "f32[2,6]", "S(1),S(0)", "R,R", {{kAllGather, "a,b", "R,R", 12, 48, 36}}, 48},
@@ -256,7 +257,7 @@ std::vector<Case> RightCases() {
        "R,S(0),S(0)",
        {{kPermute, "a,b,c", "R,S(0),S(0)", 8, 8, 8}},
        0},
-      // Between the ranks of one c only: c is partial and stays so.
+      // Only between ranks of equal c, which stays partial.
       {"a=2,b=2,c=2",
        "f32[4]",
        "R,S(0),P",
@@ -271,13 +272,13 @@ std::vector<Case> RightCases() {
        "S(1),S(0)",
        {{kAllToAll, "a,b", "S(1),S(0)", 8, 8, 8}},
        0},
-      // Columns are packed by the senders, rows are what receivers want; and the other way round.
+      // Columns are packed by the senders, rows by the receivers; and the other way round.
       {"a=4", "f32[8,8]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 64, 64, 48}}, 48},
       {"a=4", "f32[8,8]", "S(1)", "S(0)", {{kAllToAll, "a", "S(0)", 64, 64, 48}}, 48},
       {"a=2", "f32[2,4,4]", "S(1)", "S(2)", {{kAllToAll, "a", "S(2)", 64, 64, 32}}, 64},
-      // A row each: what goes to a receiver lies together.
+      // One row each: the elements for a receiver are contiguous.
       {"a=4", "f32[4,8]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 32, 32, 24}}, 0},
-      // On 3 ranks the piece of the first is cut behind it.
+      // On 3 ranks the piece of the first is cut after it.
       {"a=2,b=2", "f32[1]", "R,S(0)", "S(0),S(0)", {{kSlice, "a,b", "S(0),S(0)", 4, 4, 0}}, 0},
   };
 }

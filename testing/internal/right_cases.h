@@ -1,5 +1,4 @@
-// Plans on one mesh that are right, written by hand: the verifier accepts them, and engines run
-// them.
+// Handwritten valid plans on one mesh: the verifier accepts them, and engines run them.
 //
 //   for (const Case& c : RightCases()) EXPECT_EQ(Judge(c), "");
 #ifndef MESHIFT_TESTING_INTERNAL_RIGHT_CASES_H_
@@ -11,7 +10,7 @@
 
 namespace meshift {
 
-// Of steps of all kinds but casts, on 40 ranks at most.
+// All kinds of steps except casts, on at most 40 ranks.
 std::vector<Case> RightCases();
 
 }  // namespace meshift

@@ -1,12 +1,11 @@
-// Measures how long something takes, also on a machine that is busy with other things.
+// Measures the duration of a call, also on a busy machine.
 //
 //   const Stopwatch stopwatch;
 //   const absl::Status status = run.Wait();
 //   EXPECT_LT(stopwatch.Took(), timeout + std::chrono::seconds(1));
 //
-// A thread of its own wants to run every few milliseconds. By how much it comes late is time that
-// the machine did not give to this process, and does not count. What hangs keeps no other thread
-// from running: its time counts in full.
+// A separate thread wakes up every few milliseconds. The time by which it is late was not given to
+// this process, and is subtracted. A hang does not delay other threads, so its time counts in full.
 #ifndef MESHIFT_TESTING_INTERNAL_STOPWATCH_H_
 #define MESHIFT_TESTING_INTERNAL_STOPWATCH_H_
 
@@ -27,7 +26,7 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  // Since it was made, without what was lost. Any thread.
+  // The time since construction, without the lost time. Thread-safe.
   std::chrono::nanoseconds Took() const { return Clock::now() - begin_ - Lost(); }
 
  private:
@@ -49,7 +48,8 @@ class Stopwatch {
 
   const Clock::time_point begin_ = Clock::now();
   std::atomic<std::chrono::nanoseconds> lost_{std::chrono::nanoseconds(0)};
-  std::atomic<Clock::time_point> due_{begin_ + kTick};  // when the thread wants to run
+  std::atomic<Clock::time_point> due_{begin_ +
+                                      kTick};  // the next time at which the thread should run
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

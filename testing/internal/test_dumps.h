@@ -1,4 +1,4 @@
-// Records of a job of many ranks in which one has stopped calling. For tests and benchmarks.
+// Records of a job of many ranks in which one rank has stopped. For tests and benchmarks.
 //
 //   const Dump dump = MakeTestDump({.num_ranks = 512, .calls = 2000, .late = 7}, /*rank=*/3);
 #ifndef MESHIFT_TESTING_INTERNAL_TEST_DUMPS_H_
@@ -21,7 +21,7 @@ namespace meshift {
 
 struct TestDumps {
   int64_t num_ranks = 4;
-  int64_t calls = 10;  // remembered, of which the last is in flight
+  int64_t calls = 10;  // recorded calls; the last one is in flight
   int64_t first = 0;   // the number of the first of them
   int64_t late = -1;   // a rank that has not made the last call; -1: none
 };

@@ -17,7 +17,7 @@
 namespace meshift {
 namespace {
 
-// Throws away nothing and gives up nothing: a client that is cut off ends the connection.
+// Reads exactly `size` bytes; a client that ends early ends the connection.
 bool Read(const Socket& socket, void* bytes, size_t size) {
   return size == 0 || recv(socket.fd(), bytes, size, MSG_WAITALL) == static_cast<ssize_t>(size);
 }
@@ -52,7 +52,7 @@ bool TestingStore::Has(std::string_view text) const {
   return false;
 }
 
-// One connection after the other: clients ask little and go.
+// Serves one connection after another, since clients ask little and leave.
 void TestingStore::Run() {
   while (!stopping_) {
     if (!listening_.socket().Await(
@@ -64,7 +64,7 @@ void TestingStore::Run() {
 }
 
 void TestingStore::Serve(const Socket& socket) {
-  // As the store: nothing is taken from who does not begin with its magic number.
+  // As the real store: ignores clients that do not begin with its magic number.
   uint8_t request = 0;
   uint32_t magic = 0;
   if (!Read(socket, &request, 1) || request != 0 || !Read(socket, &magic, 4) ||

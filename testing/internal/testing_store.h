@@ -1,5 +1,5 @@
-// A store that speaks as torchrun's does (PyTorch's TCPStore), as far as comm/control/torch_store.h
-// asks.
+// A store with the protocol of torchrun's (PyTorch's TCPStore), as far as
+// comm/control/torch_store.h needs it. For tests.
 //
 //   const TestingStore store;
 //   TorchStore("127.0.0.1", store.port()).Set("key", "value", deadline);

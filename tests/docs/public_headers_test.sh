@@ -1,7 +1,8 @@
 #!/bin/bash
-# Each header of include/meshift compiles alone, with every compiler that is there, without RTTI and without exceptions, and includes only
-# other public headers, Abseil and the standard library. Prints what each brings in. c.h is C99 and C++17 too. torch.h needs libtorch, which
-# throws: cmake/check_torch.sh compiles it, where libtorch is.
+# Each header of include/meshift compiles alone, with every installed compiler, without RTTI and
+# exceptions, and includes only other public headers, Abseil and the standard library. Prints the
+# headers that each includes. c.h also compiles as C99 and C++17. torch.h needs libtorch, which
+# throws exceptions; cmake/check_torch.sh compiles it if libtorch is installed.
 #
 #   public_headers_test.sh include/meshift/*.h
 set -uo pipefail
@@ -14,7 +15,7 @@ fail() {
   failed=1
 }
 
-# What a header may include beyond those, by name.
+# Exceptions, by name: other headers that a header may include.
 may_include() {
   case "$1 $2" in
     "dlpack.h dlpack/dlpack.h" | "mpi_engine.h mpi.h" | "testing.h gtest/"* | "testing.h gmock/"*) return 0 ;;
@@ -37,11 +38,11 @@ for header in "$@"; do
       *) fail "$name includes $included" ;;
     esac
   done < <(sed -nE 's/^ *# *include +(["<][^">]+[">]).*/\1/p' "$header")
-  # Names that a user's program could have too.
+  # Names that a user's program could also define.
   ! grep -nE '^#define ' "$header" | grep -vE '#define MESHIFT_' || fail "$name defines a macro of no name of its own"
 done
 
-# All that a header brings in of ours.
+# All of our headers that a header includes, directly or not.
 brings() {
   local seen=" " todo="$1" next
   while [[ -n $todo ]]; do
@@ -90,7 +91,7 @@ for compiler in g++ clang++; do
   done
   compile "$scratch/macros.cc" || fail "macros with $compiler"
 done
-# Each C compiler that is there, and C++17.
+# Each installed C compiler, and C++17.
 for compiler in gcc clang g++ clang++; do
   command -v "$compiler" > /dev/null || continue
   case "$compiler" in
@@ -103,7 +104,7 @@ for compiler in gcc clang g++ clang++; do
 done
 ((compilers > 0)) || fail "there is no compiler"
 (($# <= 34)) || fail "$# public headers"
-# Who does not want libtorch does not get it.
+# Only torch.h may include libtorch.
 for header in "$@"; do
   [[ $(basename "$header") == torch.h ]] || ! brings "$(basename "$header")" | grep -qx torch.h || fail "$(basename "$header") brings in torch.h"
 done

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every block of C++ that a page shows stands in one of these files, as it is.
+# Every C++ block of a page appears unchanged in one of these files.
 #
 #   shown_code_test.sh page.md file.cc...
 set -euo pipefail

@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 20;
 constexpr int kCallsPerRound = 10;  // few enough not to fill a queue
-// A communicator of all ranks that the engine knows nothing of.
+// A communicator of all ranks that is unknown to the engine.
 class RawCommunicator {
  public:
   static absl::StatusOr<std::unique_ptr<RawCommunicator>> Create(NcclEngine& engine,
@@ -77,7 +77,7 @@ class RawCommunicator {
  private:
   RawCommunicator() = default;
 
-  // Waits until NCCL is through with a call that gave `result`.
+  // Waits until NCCL is done with a call that returned `result`.
   absl::Status End(ncclResult_t result, const char* function) const {
     while (result == ncclInProgress) {
       const ncclResult_t query = nccl_->CommGetAsyncError(comm_, &result);
@@ -87,7 +87,7 @@ class RawCommunicator {
     return nccl_->Check(result, function, comm_);
   }
 
-  // NCCL works in the calling thread's context.
+  // Makes the device's context current, since NCCL uses the calling thread's context.
   absl::Status UseContextOf(int ordinal) {
     MESHIFT_ASSIGN_OR_RETURN(const auto driver, CudaDriver::Load());
     MESHIFT_RETURN_IF_ERROR(driver->DeviceGet(&device_, ordinal));
@@ -97,7 +97,7 @@ class RawCommunicator {
     return driver_->CtxSetCurrent(context);
   }
 
-  std::shared_ptr<const CudaDriver> driver_;  // once the context is retained
+  std::shared_ptr<const CudaDriver> driver_;  // set once the context is retained
   CUdevice device_ = 0;
   std::shared_ptr<const NcclLibrary> nccl_;
   ncclComm_t comm_ = nullptr;

@@ -27,7 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Two buffers and their sizes; all kernels work between them.
+// Two buffers and their sizes; all kernels copy between them.
 class Meter {
  public:
   Meter(DeviceFixture& device, int64_t bytes, int repetitions, Clock::time_point until)
@@ -56,7 +56,7 @@ class Meter {
  private:
   using Work = std::function<absl::Status(CUstream)>;
 
-  // `moved`: bytes read and written.
+  // `moved`: bytes read plus bytes written.
   absl::Status Row(const std::string& what, int64_t moved, const Work& work) {
     if (Clock::now() >= until_) {
       ++bandwidth_.left_out;
@@ -78,7 +78,7 @@ class Meter {
     return absl::OkStatus();
   }
 
-  // Boxes with runs that are every second stretch of one side.
+  // Boxes whose runs are every second piece of one side.
   absl::Status Copies() {
     for (const int64_t run : {64, 256, 1024, 4096, 65536, 1 << 20}) {
       for (const bool pack : {true, false}) {
@@ -106,7 +106,7 @@ class Meter {
         Row("copy, 3 bytes from alignment", 2 * (bytes_ - 16), [&](CUstream stream) {
           return device_.kernels().CopyBoxes({shifted}, DType::kU8, stream);
         }));
-    // One tensor in 64 boxes, as the messages of an exchange are packed.
+    // One tensor in 64 boxes, like the packed messages of an exchange.
     std::vector<BoxCopy> boxes;
     constexpr int64_t kBoxes = 64;
     const int64_t columns = 4096;
@@ -141,7 +141,7 @@ class Meter {
     const std::pair<DType, DType> pairs[] = {{kBF16, kF32},   {kF32, kBF16}, {kF16, kF32},
                                              {kF32, kF8E4M3}, {kF32, kF64},  {kI64, kI32}};
     for (const auto& pair : pairs) {
-      const DType from = pair.first;  // clang 14 lets no lambda capture a structured binding
+      const DType from = pair.first;  // in clang 14 lambdas cannot capture structured bindings
       const DType to = pair.second;
       const int64_t count = bytes_ * 8 / std::max(BitWidth(from), BitWidth(to));
       MESHIFT_RETURN_IF_ERROR(Row(fmt::format("cast {} to {}", Name(from), Name(to)),
@@ -154,7 +154,7 @@ class Meter {
 
   absl::Status Reductions() {
     for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF8E4M3}) {
-      // Ones: a division of zero takes another path than of other numbers.
+      // Fill with ones: a division of zero takes a different path from other numbers.
       MESHIFT_RETURN_IF_ERROR(device_.kernels().FillIdentity(
           a_, bytes_ * 8 / BitWidth(dtype), dtype, ReduceOp::kProduct, device_.stream()));
       for (const int64_t num_inputs : {1, 2, 3, 8}) {

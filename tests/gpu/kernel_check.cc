@@ -1,13 +1,13 @@
-// Checks the CUDA kernels on a device against the CPU, bit by bit, and measures them against a
-// device-to-device copy.
+// Checks the CUDA kernels on a device against the CPU, bit by bit, and compares their speed with
+// that of a device-to-device copy.
 //
 //   kernel_check [copies [rounds [MiB [seconds]]]]
 //
-// Cases of copies (default 150), rounds of the other cases (3), size of the buffers that are timed
-// (512; 0: nothing is timed). After so many seconds (default: none) no further cases are begun,
-// and a line says what was left out.
+// Cases of copies (default 150), rounds of the other cases (3), size of the timed buffers (512; 0:
+// no timing). After `seconds` seconds (default: no limit) no more cases begin, and a line names the
+// skipped part.
 //
-// Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: there is no GPU to check.
+// Exit codes: 0 all is right; 1 something is wrong; 2 bad usage; 3 no GPU to check.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Prints a row of the table; whether all cases were right.
+// Prints a row of the table; returns whether all cases were right.
 bool Print(const char* what, const absl::StatusOr<CaseTally>& tally) {
   if (!tally.ok()) {
     fmt::print("{:<20} failed: {}\n", what, Message(tally.status()));
@@ -46,7 +46,7 @@ struct Options {
   int seconds = 0;  // 0: no limit
 };
 
-// So many copies in parts, as long as there is time.
+// Runs `cases` copies in parts, as long as there is time.
 absl::StatusOr<CaseTally> Copies(DeviceFixture& device, int cases, Clock::time_point until) {
   constexpr int kPart = 10;
   CaseTally all;

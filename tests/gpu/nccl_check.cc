@@ -1,19 +1,20 @@
-// Runs the conformance cases on NCCL with several ranks on ONE device, each a process
+// Runs the conformance cases on NCCL with several ranks on ONE device, each rank a process
 // (one_device.h).
 //
 //   nccl_check [--ranks 2,4,8] [--cases 500] [--seconds 300] [--slack 180] [--max-ctas 1]
 //              [--promise batch-invariant] [--times 0] [--out FOLDER]
 //
-// Each number of ranks gets that many cases, and that many seconds after which no more are begun
-// (contexts of processes take turns on a device, so this is slow); so many seconds of slack later
-// its ranks are killed. The first number that fails is the last. This process never uses CUDA.
-// Prints a table (raw us: host time of an ncclAllReduce of two floats; polled us: on a non-blocking
-// communicator, which NCCL launches on a thread that it starts; call us: of the cached
-// redistribution that makes one; all at 2 ranks only, since more take turns on the processors too,
-// and 0 where they are not measured); on a failure the end of each rank's log. Logs are kept in
-// FOLDER; without one, where something is wrong.
-// Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: there is no GPU or no NCCL to
-// check.
+// For each number of ranks it runs `cases` cases, and begins no more after `seconds` seconds
+// (processes take turns on a device, so this is slow); after `slack` more seconds the ranks are
+// killed. It stops at the first number of ranks that fails. This process never uses CUDA.
+//
+// Prints a table, and on a failure the end of each rank's log. raw us: host time of an
+// ncclAllReduce of two floats; polled us: the same on a non-blocking communicator, which NCCL
+// launches on its own thread; call us: a cached redistribution with that all-reduce. These are
+// measured only with 2 ranks, since more ranks also take turns on the processors; 0: not measured.
+// Logs are kept in FOLDER; without one, only if something is wrong.
+//
+// Exit codes: 0 all is right; 1 something is wrong; 2 bad usage; 3 no GPU or no NCCL to check.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ struct Options {
   std::vector<int> ranks = {2, 4, 8};
   int64_t cases = 500;
   int seconds = 300;
-  int slack = 180;  // set-up, and what was begun in time
+  int slack = 180;  // for set-up, and for cases that began in time
   int max_ctas = 1;
   bool batch_invariant = false;
   bool times = true;
@@ -63,7 +64,7 @@ void PrintTail(const std::string& path) {
   for (size_t i = first; i < lines.size(); ++i) fmt::print("{}\n", lines[i]);
 }
 
-// `written`: what rank 0 has written, if anything, also where ranks have failed after that.
+// `written`: the result that rank 0 has written, if any, even if ranks failed after that.
 absl::Status RunRanks(const std::string& program, int ranks, const Options& options,
                       const std::string& folder, absl::StatusOr<WorkerResult>* written) {
   MESHIFT_ASSIGN_OR_RETURN(const int port, FreePort());
@@ -100,7 +101,7 @@ absl::Status RunRanks(const std::string& program, int ranks, const Options& opti
   return written->status();
 }
 
-// One row of the table; whether it is as it should be.
+// Prints one row of the table; returns whether all is right.
 bool CheckRanks(const std::string& program, int ranks, const Options& options,
                 const std::string& folder) {
   std::filesystem::create_directories(folder);
@@ -127,7 +128,7 @@ bool CheckRanks(const std::string& program, int ranks, const Options& options,
   return run.ok() && result->first.empty() && result->cases > 0;
 }
 
-// Asks in a child whether there is anything to check with.
+// Asks a child process whether there is a GPU and NCCL to check.
 int Probe(const std::string& program, const std::string& folder) {
   const std::string log = folder + "/probe.log";
   auto processes = Processes::Start({{{program, "--probe"}, {}, log}});

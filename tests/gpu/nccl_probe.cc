@@ -1,13 +1,14 @@
-// What only a device can tell about NCCL, in fixed small steps on ranks that share one device: what
-// a call costs the host, captures, aborts, a rank that dies, communicators that PyTorch lends,
-// windows, bits.
+// Tests properties of NCCL that only a device shows, in fixed small steps on ranks that share one
+// device: the host's cost of a call, captures, aborts, a rank that dies, communicators lent by
+// PyTorch, windows, bits.
 //
 //   nccl_probe [--only STEP] [--seconds N] [--out FOLDER]
 //
-// Each step has processes and a limit of its own (10 s, 25 with PyTorch), and prints one line when
-// it has ended: "capture: right, 3.1 s: ...", "...: wrong, ...", "...: skipped: reason". None is
-// begun that does not fit into N seconds. Logs are kept in FOLDER. This process never uses CUDA.
-// Ends with 0: no step was wrong; 1: one was; 2: bad usage; 3: there is no GPU or no NCCL.
+// Each step has its own processes and limit (10 s, 25 s with PyTorch), and prints one line when it
+// has ended: "capture: right, 3.1 s: ...", "...: wrong, ...", "...: skipped: reason". A step that
+// does not fit into N seconds is not begun. Logs are kept in FOLDER. This process never uses CUDA.
+//
+// Exit codes: 0 no step was wrong; 1 one was; 2 bad usage; 3 no GPU or no NCCL.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -51,7 +52,7 @@ std::string Read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// The last line that says something, printable and short.
+// The last nonempty line of a log, printable and short.
 std::string LastLine(const std::string& path) {
   std::string last;
   std::ifstream file(path);
@@ -66,7 +67,7 @@ std::string LastLine(const std::string& path) {
   return last;
 }
 
-// Asks a Python once; UNIMPLEMENTED: why it does not do.
+// Asks a Python once; UNIMPLEMENTED: it cannot be used, with the reason.
 absl::StatusOr<PythonFacts> AskPython(const std::string& folder) {
   PythonFacts facts;
   const char* const named = std::getenv("MESHIFT_PYTHON");
@@ -93,11 +94,11 @@ absl::StatusOr<PythonFacts> AskPython(const std::string& folder) {
   return facts;
 }
 
-// What rank 0 has said; the first error of a rank, in a step that is wrong.
+// Returns rank 0's text, or the first error of a rank.
 absl::StatusOr<std::string> RunStep(const std::string& program, const ProbeStep& step,
                                     const std::string& folder,
                                     const std::optional<PythonFacts>& python) {
-  constexpr std::chrono::seconds kGrace(8);  // a rank may have something to find out then
+  constexpr std::chrono::seconds kGrace(8);  // a rank may still have to find the reason
   std::filesystem::create_directories(folder);
   MESHIFT_ASSIGN_OR_RETURN(const int port, FreePort());
   const std::string result = folder + "/result";
@@ -138,7 +139,7 @@ absl::StatusOr<std::string> RunStep(const std::string& program, const ProbeStep&
   return text;
 }
 
-// Asks in a child whether there is anything to check with.
+// Asks a child process whether there is a GPU and NCCL to check.
 int ProbeDevice(const std::string& program, const std::string& folder) {
   const std::string log = folder + "/device.log";
   auto processes = Processes::Start({{{program, "--probe"}, {}, log}});
@@ -222,7 +223,7 @@ int Worker(std::string_view name, const std::string& result, const std::string& 
       code = 1;
     }
     std::fflush(nullptr);
-    // PyTorch's libraries are not made to be left in any order.
+    // PyTorch's libraries do not support destruction in any order.
     if (step.torch) _exit(code);
     return code;
   }

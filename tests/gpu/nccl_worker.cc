@@ -32,10 +32,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Cases between two looks at the clock: fewer of more ranks, which take turns.
+// Cases between two checks of the clock; fewer for more ranks, which take turns.
 constexpr int64_t kChunkOfRanks = 20;
 
-// Whether rank 0 says that there is time for more; equal on all ranks.
+// Rank 0's decision whether there is time for more; equal on all ranks.
 absl::StatusOr<bool> Continue(Bootstrap& bootstrap, bool has_time) {
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> says,
                            bootstrap.Exchange(has_time ? "more" : "enough"));
@@ -67,7 +67,7 @@ absl::StatusOr<WorkerResult> WorkerResult::Parse(const std::string& line) {
   in >> result.planned >> result.cases >> result.runs >> result.wrong >> result.replicas_differ >>
       result.miscounted >> result.seconds >> result.raw_us >> result.polled_us >> result.call_us >>
       result.nccl_version;
-  if (!in) return InvalidArgument("'{}' is no result of a rank", line);
+  if (!in) return InvalidArgument("'{}' is not a rank's result", line);
   in.ignore();
   std::getline(in, result.promise, '\t');
   std::getline(in, result.first);
@@ -115,7 +115,7 @@ absl::Status RunWorker(const WorkerOptions& options) {
   result.planned = std::ssize(cases);
   result.nccl_version = engine->nccl_version();
   while (!left.empty()) {
-    // The first ones in any case: a machine may need all the time to start.
+    // Always run the first ones: a slow machine may need all the time to start.
     const bool has_time = result.cases == 0 || Clock::now() - begin < options.budget;
     MESHIFT_ASSIGN_OR_RETURN(const bool more, Continue(*bootstrap, has_time));
     if (!more) break;
@@ -134,7 +134,7 @@ absl::Status RunWorker(const WorkerOptions& options) {
     if (!file) return FailedPrecondition("cannot write {}", options.result);
     return absl::OkStatus();
   };
-  // What was found is not lost where measuring fails.
+  // Write first, so that the results are kept if the measurements fail.
   MESHIFT_RETURN_IF_ERROR(write());
   if (!options.times) return absl::OkStatus();
   MESHIFT_ASSIGN_OR_RETURN(const HostTime time, MeasureHostTime(*engine, *bootstrap));

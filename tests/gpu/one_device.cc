@@ -18,7 +18,7 @@ namespace meshift {
 absl::StatusOr<int> FreePort() {
   constexpr int kFirst = 20000;
   constexpr int kPorts = 10000;
-  static int next = getpid();  // not the port of the call before, which may be in use again soon
+  static int next = getpid();  // not the previous call's port, which may soon be in use
   for (int i = 0; i < kPorts; ++i) {
     const int port = kFirst + next++ % kPorts;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -43,7 +43,7 @@ std::vector<std::string> OneDeviceEnvironment(const OneDeviceRank& rank) {
       "MASTER_ADDR=127.0.0.1",
       fmt::format("MASTER_PORT={}", rank.port),
       fmt::format("NCCL_HOSTID=rank{}", rank.rank),
-      "NCCL_SOCKET_IFNAME==lo",  // lo itself: else what begins so
+      "NCCL_SOCKET_IFNAME==lo",  // lo itself, not all names that begin with lo
       "NCCL_CONF_FILE=/dev/null",
       "NCCL_NET=Socket",
       "NCCL_NET_PLUGIN=none",

@@ -1,6 +1,6 @@
-// Ranks that share one device, each a process. NCCL takes two ranks with one device for a mistake
-// unless they seem to be on different hosts: each has an NCCL_HOSTID of its own, and all talk
-// through sockets on the loopback interface.
+// Runs ranks that share one device, each in a process. NCCL rejects two ranks on one device unless
+// they seem to be on different hosts, so each has its own NCCL_HOSTID, and all use sockets on the
+// loopback interface.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const int port, FreePort());
 //   specs.push_back({argv, OneDeviceEnvironment({.rank = 0, .ranks = 2, .port = port}), log,
@@ -15,22 +15,22 @@
 
 namespace meshift {
 
-// A port that was free a moment ago, below those that the kernel gives to connections.
+// A currently free port, below the range that the kernel assigns to connections.
 absl::StatusOr<int> FreePort();
 
 struct OneDeviceRank {
   int rank = 0;
   int ranks = 2;
   int port = 0;
-  int max_ctas = 1;              // all ranks' kernels have to fit on the device at once
+  int max_ctas = 1;              // all ranks' kernels must fit on the device at once
   bool batch_invariant = false;  // as `meshift env --profile batch-invariant`, without plugins
-  std::string folder;            // for NCCL's own log, nccl.rank<r>
+  std::string folder;            // receives NCCL's own log, nccl.rank<r>
 };
 
-// torchrun's variables and NCCL's, each as NAME=value. /etc/nccl.conf counts for what is not here.
+// torchrun's variables and NCCL's, each as NAME=value. /etc/nccl.conf sets the others.
 std::vector<std::string> OneDeviceEnvironment(const OneDeviceRank& rank);
 
-// How variables begin that somebody has set for other runs.
+// Prefixes of variables that may be set for other runs and must be removed.
 std::vector<std::string> OneDeviceLeftOut();
 
 }  // namespace meshift

@@ -42,7 +42,7 @@ absl::Status Differ(std::string_view what, float got, float want) {
   return Internal("{}: {} instead of {}", what, got, want);
 }
 
-// --- 1. What a call costs the host.
+// --- 1. The cost of a call for the host.
 
 absl::StatusOr<std::string> ProbeHost() {
   constexpr std::chrono::milliseconds kBudget(1500);
@@ -100,7 +100,8 @@ class Graph {
   CUgraphExec exec_ = nullptr;
 };
 
-// Every rank holds one; all-reduced in place, each launch multiplies it by the ranks.
+// Every rank holds one; the in-place all-reduce of each launch multiplies it by the number of
+// ranks.
 absl::Status LaunchAndCompare(RawRank& rank, Graph& graph, absl::Span<const CUdeviceptr> buffers) {
   for (const CUdeviceptr buffer : buffers) MESHIFT_RETURN_IF_ERROR(rank.Put({1}, buffer));
   auto want = 1.0F;
@@ -180,7 +181,7 @@ absl::StatusOr<std::string> ProbeCapture() {
 // --- 3. Abort, and a rank that dies.
 
 struct Ended {
-  int64_t left_ms = 0;   // until the kernel had left the device
+  int64_t left_ms = 0;   // until the kernel had ended on the device
   int64_t abort_ms = 0;  // until the abort returned
 };
 
@@ -214,7 +215,7 @@ absl::StatusOr<std::string> ProbeAbort() {
   MESHIFT_ASSIGN_OR_RETURN(const CUdeviceptr data, rank->Allocate(kBytes));
   MESHIFT_RETURN_IF_ERROR(
       rank->cuda().MemsetD8Async(data, static_cast<unsigned char>(0), kBytes, rank->stream()));
-  // Of this size both once, since NCCL connects what an algorithm needs in its first call.
+  // Run both once with this size, since NCCL makes an algorithm's connections in its first call.
   MESHIFT_RETURN_IF_ERROR(comm->AllReduce(data, kBytes / sizeof(float)));
   MESHIFT_RETURN_IF_ERROR(rank->Synchronize());
   std::string text;
@@ -232,7 +233,7 @@ absl::StatusOr<std::string> ProbeAbort() {
         "took {} ms; its memory was freed in {} ms",
         ended.left_ms, ended.abort_ms, MsSince(begin));
   }
-  // The peer, which has nothing to do, is here all the time.
+  // The peer does nothing but waits here all the time.
   MESHIFT_RETURN_IF_ERROR(rank->Barrier());
   if (rank->rank() == 0) return text;
   MESHIFT_RETURN_IF_ERROR(comm->Abort());
@@ -256,12 +257,12 @@ absl::StatusOr<std::string> ProbeKilledRank() {
       kill(getpid(), SIGKILL);
     }).detach();
   }
-  // Until a call does not end.
+  // Repeat until a call does not end.
   ncclResult_t state = ncclSuccess;
   bool hangs = false;
   while (!hangs && state == ncclSuccess && MsSince(begin) < kDiesAfterMs + kPatienceMs) {
     if (const absl::Status called = comm->AllReduce(data, kCount); !called.ok()) {
-      // A call may be the first to be told.
+      // A call may be the first to report the error.
       MESHIFT_ASSIGN_OR_RETURN(state, comm->State());
       if (state == ncclSuccess) return called;
       break;
@@ -293,7 +294,7 @@ absl::StatusOr<std::string> ProbeWindows() {
     return absl::UnimplementedError("this NCCL has no windows");
   }
   MESHIFT_ASSIGN_OR_RETURN(const auto comm, RawComm::Create(*rank, Kind::kHybrid));
-  // What a rank gives, then what it gets: at equal offsets on all ranks.
+  // The send buffer, then the receive buffer, at equal offsets on all ranks.
   constexpr size_t kCount = 1 << 18;
   const auto n = static_cast<size_t>(rank->ranks());
   const size_t bytes = kCount * (n + 1) * sizeof(float);
@@ -331,12 +332,12 @@ absl::StatusOr<std::string> ProbeWindows() {
 
 // --- 6. Bits.
 
-// What an all-reduce adds on four ranks: sums that tell orders apart.
+// Contributions of an all-reduce on four ranks: their sums differ by order.
 constexpr std::array<float, 4> kContributions = {1e8F, 3, -1e8F, 1.5F};
 
 struct Bits {
-  bool alike = true;        // every element of every size
-  std::vector<float> sums;  // that there were; sorted, each once
+  bool alike = true;        // all elements of all sizes have equal bits
+  std::vector<float> sums;  // the sums found, sorted and distinct
 };
 
 absl::StatusOr<Bits> LookAtBits(RawRank& rank) {
@@ -377,7 +378,7 @@ absl::StatusOr<std::string> ProbeBits() {
       return Internal("{} is the sum in no order of adding", sum);
     }
   }
-  // A promise that the judge gives must hold.
+  // If env --check accepts the environment, the promise must hold.
   const std::string refusal = Refusal(*rank);
   const std::string seen =
       bits.alike ? fmt::format("all elements of 1 to 2^20 have one sum ({})", bits.sums[0])
@@ -396,10 +397,10 @@ absl::StatusOr<std::string> ProbeBitsOfChannels() {
   const std::string refusal = Refusal(*rank);
   if (refusal.empty()) return Internal("env --check passes NCCL_MAX_CTAS=16");
   return fmt::format("with NCCL_MAX_CTAS=16 sums are {}; env --check refuses: {}",
-                     bits.alike ? "alike" : "different", refusal);
+                     bits.alike ? "equal" : "different", refusal);
 }
 
-constexpr std::chrono::seconds kTorchLimit(25);  // to import it takes long
+constexpr std::chrono::seconds kTorchLimit(25);  // the import takes long
 
 constexpr ProbeStep kSteps[] = {
     {.name = "host", .run = ProbeHost},
@@ -423,7 +424,7 @@ constexpr ProbeStep kSteps[] = {
 absl::Span<const ProbeStep> ProbeSteps() { return kSteps; }
 
 std::vector<float> PossibleSums(const std::vector<float>& values) {
-  // By the set of what is added, as bits.
+  // Indexed by the set of added values, as bits.
   const size_t sets = size_t{1} << values.size();
   std::vector<std::vector<float>> sums(sets);
   for (size_t set = 1; set < sets; ++set) {

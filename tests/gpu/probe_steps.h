@@ -1,7 +1,7 @@
-// The steps of nccl_probe: what NCCL and the driver do on this device that no stand-in can tell.
+// The steps of nccl_probe: properties of NCCL and the driver that only a real device shows.
 //
 //   for (const ProbeStep& step : ProbeSteps()) ...
-//   MESHIFT_ASSIGN_OR_RETURN(std::string says, step.run());   // in each rank's process
+//   MESHIFT_ASSIGN_OR_RETURN(std::string text, step.run());   // in each rank's process
 #ifndef MESHIFT_TESTS_GPU_PROBE_STEPS_H_
 #define MESHIFT_TESTS_GPU_PROBE_STEPS_H_
 
@@ -19,20 +19,20 @@ struct ProbeStep {
   std::string_view name;  // "capture"
   int ranks = 2;
   std::chrono::seconds limit = std::chrono::seconds(10);
-  // Of OneDeviceRank.
+  // For OneDeviceRank.
   int max_ctas = 1;
   bool batch_invariant = false;
   bool torch = false;    // needs a Python with PyTorch and CUDA
-  int killed_rank = -1;  // that ends itself by SIGKILL
-  // As the rank that torchrun's variables say. What rank 0 returns is printed; UNIMPLEMENTED: the
-  // step cannot be done here, and why.
+  int killed_rank = -1;  // a rank that kills itself with SIGKILL
+  // Runs as the rank that torchrun's variables give. Rank 0's result is printed. UNIMPLEMENTED: the
+  // step cannot run here, with the reason.
   absl::StatusOr<std::string> (*run)() = nullptr;
 };
 
-// In the order in which they run.
+// All steps, in order.
 absl::Span<const ProbeStep> ProbeSteps();
 
-// The sums that `values` have in f32, added in any order and by any tree; sorted, each once.
+// All sums of `values` in f32, for any order and any tree of additions; sorted and distinct.
 std::vector<float> PossibleSums(const std::vector<float>& values);
 
 }  // namespace meshift

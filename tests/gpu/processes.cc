@@ -28,16 +28,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Which process has started this one.
+// The process id of the starter.
 constexpr const char* kStarter = "MESHIFT_STARTER";
 
-// What somebody has set for other runs.
+// Whether the variable was set for other runs and must be removed.
 bool IsLeftOut(const std::string& variable, const std::vector<std::string>& prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [&](const std::string& prefix) { return variable.starts_with(prefix); });
 }
 
-// This process's variables, but for those that are given or left out; and those.
+// This process's variables, without those that are replaced or removed, and then `given`.
 std::vector<std::string> EnvironmentWith(const std::vector<std::string>& given,
                                          const std::vector<std::string>& left_out) {
   std::vector<std::string> result = given;

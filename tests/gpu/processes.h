@@ -1,4 +1,5 @@
-// Child processes with an environment and a log of their own, waited for and ended by their ids.
+// Child processes, each with its own environment and log. They are waited for and killed by process
+// id.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Processes ranks, Processes::Start({{argv, {"RANK=0"}, "rank0.log"}}));
 //   for (const ProcessEnd& end : ranks.Wait(std::chrono::minutes(5), std::chrono::seconds(20))) ...
@@ -18,21 +19,21 @@ namespace meshift {
 
 struct ProcessSpec {
   std::vector<std::string> argv;         // the program's path first
-  std::vector<std::string> environment;  // "NAME=value", added to this process's own
-  std::string log;                       // file that takes stdout and stderr
-  // How variables of this process begin that it must not have.
+  std::vector<std::string> environment;  // "NAME=value", added to this process's environment
+  std::string log;                       // file for stdout and stderr
+  // Prefixes of this process's variables that the child must not get.
   std::vector<std::string> left_out = {};
 };
 
 struct ProcessEnd {
   int code = -1;        // exit code; -1: ended by a signal
-  int signal = 0;       // that ended it
+  int signal = 0;       // the signal that ended it
   bool killed = false;  // by us, after a time limit
   bool ok() const { return code == 0; }
   std::string ToString() const;  // "exit code 1", "signal 9 (killed after the time limit)"
 };
 
-// Processes that still run are killed when this is destroyed.
+// Kills processes that still run when it is destroyed.
 class Processes {
  public:
   static absl::StatusOr<Processes> Start(const std::vector<ProcessSpec>& specs);
@@ -40,8 +41,8 @@ class Processes {
   Processes& operator=(Processes&&) = delete;
   ~Processes();
 
-  // Until all have ended. Kills what still runs after `limit`, or `grace` after one has failed:
-  // others may wait for it for ever.
+  // Waits until all have ended. Kills processes that still run after `limit`, or `grace` after one
+  // has failed, since others may wait for it forever.
   std::vector<ProcessEnd> Wait(std::chrono::milliseconds limit, std::chrono::milliseconds grace);
 
  private:
@@ -50,13 +51,13 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-// A process that Processes::Start has started calls this first: it is killed when its starter ends,
-// and exits at once where the starter has ended already. Any other process is only killed when its
-// parent ends.
+// A process started by Processes::Start must call this first: it is then killed when its starter
+// ends, and exits at once if the starter has ended already. Any other process is only killed when
+// its parent ends.
 void EndWithStarter();
 
-// The folder `named`, made where it is missing; a new one in the system's for temporary files,
-// whose name begins with `prefix`, where it is empty. UNAVAILABLE: it cannot be made.
+// Makes the folder `named` if it is missing. If `named` is empty, makes a new temporary folder
+// whose name begins with `prefix`. UNAVAILABLE if it cannot be made.
 absl::StatusOr<std::string> MakeLogFolder(const std::string& named, const std::string& prefix);
 
 }  // namespace meshift

@@ -43,7 +43,7 @@ TEST(Processes, HaveLogsAndEnvironmentsOfTheirOwn) {
   EXPECT_EQ(Read("b"), "old\n");
 }
 
-// Whether it ends before they have asked for a signal or after.
+// Whether the starter ends before or after they have asked for a signal.
 TEST(Processes, EndWithTheOneThatStartedThem) {
   setenv("MESHIFT_STARTER", std::to_string(getppid()).c_str(), 1);
   EndWithStarter();

@@ -99,7 +99,7 @@ absl::Status RawComm::Init(Kind kind, int ctas) {
 
 absl::Status RawComm::SettleOf(ncclComm_t comm, ncclResult_t result, const char* function) const {
   const NcclLibrary& nccl = rank_.nccl();
-  // A split may say that it is done, and go on.
+  // A split may return ncclSuccess and continue in the background.
   if (result == ncclSuccess) result = ncclInProgress;
   while (result == ncclInProgress) {
     const ncclResult_t query = nccl.CommGetAsyncError(comm, &result);
@@ -113,7 +113,7 @@ absl::Status RawComm::AllReduce(CUdeviceptr data, size_t count) const {
   void* const at = reinterpret_cast<void*>(data);
   const ncclResult_t result = rank_.nccl().AllReduce(
       at, at, count, ncclFloat32, ncclSum, comm_, reinterpret_cast<cudaStream_t>(rank_.stream()));
-  // A blocking one is through with it.
+  // A blocking communicator is done with the call.
   if (result == ncclSuccess) [[likely]] {
     return absl::OkStatus();
   }

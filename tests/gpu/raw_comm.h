@@ -1,4 +1,4 @@
-// What nccl_probe measures with: NCCL's and the driver's own calls, without the engine.
+// NCCL's and the driver's own calls without the engine, for the measurements of nccl_probe.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const auto rank, RawRank::Create());   // by torchrun's variables
 //   MESHIFT_ASSIGN_OR_RETURN(const auto comm, RawComm::Create(*rank, RawComm::Kind::kHybrid));
@@ -27,7 +27,8 @@
 
 namespace meshift {
 
-// This process on device 0, with a stream, current on the thread that made it. Not thread-safe.
+// This process on device 0, with a stream. The context is current on the constructing thread. Not
+// thread-safe.
 class RawRank {
  public:
   static absl::StatusOr<std::unique_ptr<RawRank>> Create();
@@ -42,13 +43,13 @@ class RawRank {
 
   // Makes the context current on another thread.
   absl::Status UseHere() const { return cuda_->CtxSetCurrent(context_); }
-  // Until all ranks are here.
+  // Waits until all ranks are here.
   absl::Status Barrier() { return bootstrap_->Exchange("").status(); }
 
-  // Device memory; never freed but by Free.
+  // Allocates device memory, which only Free frees.
   absl::StatusOr<CUdeviceptr> Allocate(size_t bytes) const;
   absl::Status Free(CUdeviceptr data) const { return cuda_->MemFree(data); }
-  // On the stream, and waited for.
+  // Copies on the stream, and waits for it.
   absl::Status Put(const std::vector<float>& values, CUdeviceptr data) const;
   absl::StatusOr<std::vector<float>> Get(CUdeviceptr data, size_t count) const;
   absl::Status Synchronize() const { return cuda_->StreamSynchronize(stream_); }
@@ -67,26 +68,27 @@ class RawRank {
 // A communicator of all ranks.
 class RawComm {
  public:
-  // kHybrid: a blocking one that is split from a non-blocking one.
+  // kHybrid: a blocking communicator split from a non-blocking one.
   enum class Kind { kBlocking, kNonBlocking, kHybrid };
   static constexpr std::array kKinds = {Kind::kBlocking, Kind::kNonBlocking, Kind::kHybrid};
 
-  // Collective, with a first all-reduce in which NCCL makes its connections. `ctas`: the most.
+  // Collective, with a first all-reduce in which NCCL makes its connections. `ctas`: the largest
+  // number of CTAs.
   static absl::StatusOr<std::unique_ptr<RawComm>> Create(RawRank& rank, Kind kind, int ctas = 1);
 
   ncclComm_t handle() const { return comm_; }
-  // In place, of floats, on the rank's stream; returns once NCCL is through with the call.
+  // In place, on floats, on the rank's stream; returns once NCCL is done with the call.
   absl::Status AllReduce(CUdeviceptr data, size_t count) const;
-  // NCCL's word about the communicator now.
+  // The communicator's current state.
   absl::StatusOr<ncclResult_t> State() const;
-  // Polls until NCCL is through with a call that gave `result`.
+  // Polls until NCCL is done with a call that returned `result`.
   absl::Status Settle(ncclResult_t result, const char* function) const {
     return SettleOf(comm_, result, function);
   }
   // Finalizes and destroys; collective.
   absl::Status End();
-  // Aborts it, and what it was split from, in one group. May be called on any thread that uses the
-  // rank's context.
+  // Aborts it, and the communicator that it was split from, in one group. May be called on any
+  // thread that uses the rank's context.
   absl::Status Abort();
 
  private:
@@ -96,7 +98,7 @@ class RawComm {
   absl::Status EndOf(ncclComm_t comm);
 
   RawRank& rank_;
-  ncclComm_t root_ = nullptr;  // of a hybrid
+  ncclComm_t root_ = nullptr;  // for kHybrid
   ncclComm_t comm_ = nullptr;
 };
 

@@ -1,24 +1,29 @@
 #!/bin/bash
-# Checks Meshift on this machine's GPU, in stages with limits of their own: facts, the CUDA kernels against the CPU and against a copy, their
-# sanitizer, the conformance cases on NCCL with 2, 4 and 8 ranks on one device, and what only a device can tell of NCCL. Needs the programs
-# beside it, NVIDIA's driver, and libnccl.so.2, which may also be part of a Python installation.
+# Checks Meshift on this machine's GPU, in stages with separate limits: facts; the CUDA kernels
+# against the CPU and against a copy; their sanitizer; the conformance cases on NCCL with 2, 4 and 8
+# ranks on one device; and properties of NCCL that only a device shows. Needs the programs beside
+# it, NVIDIA's driver, and libnccl.so.2, which may be part of a Python installation.
 #
 #   ./run_gpu_checks.sh [--minutes 8] [--only STAGE[,STAGE]] [--out FOLDER]
 #                       [--ranks 2,4,8] [--cases 100] [--copies 50] [--rounds 1] [--mib 512]
 #
-# --minutes: all of it takes no longer; a stage is not begun that does not fit any more. --only: these stages, such as those of which a first
-# run says that they were wrong; --list prints them all. --cases: of each number of ranks; --copies, --rounds: cases of the kernels, of copies
-# and of others; --mib: of the buffers that are timed.
+# --minutes: the limit for all stages; a stage that does not fit is not begun. --only: these stages,
+# such as the wrong ones of a first run; --list prints all. --cases: for each number of ranks;
+# --copies, --rounds: cases of copies and of the other kernels; --mib: size of the timed buffers.
 #
-# Results are lines of FOLDER/results.txt ($OUT by default, else ./gpu-results), each written when it is known, so that a run that is cut off
-# leaves what it has found: "begin STAGE", then what the stage says, each line behind "STAGE | ", then "end STAGE: right, 12 s", or wrong, or
-# skipped with the reason. Another run adds its lines. FOLDER/logs.tar.gz has the logs of all ended stages.
+# Results are lines of FOLDER/results.txt ($OUT by default, else ./gpu-results), each written as
+# soon as it is known, so that a run that is cut off leaves its results: "begin STAGE", then the
+# stage's output, each line after "STAGE | ", then "end STAGE: right, 12 s", or wrong, or skipped
+# with the reason. Another run appends its lines. FOLDER/logs.tar.gz has the logs of all ended
+# stages.
 #
-# MESHIFT_CUDA_LIBRARY, MESHIFT_NCCL_LIBRARY: other files than libcuda.so.1 and libnccl.so.2. MESHIFT_PYTHON: one that has PyTorch.
-# Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: nothing could be checked, as there is no GPU or no NCCL.
+# MESHIFT_CUDA_LIBRARY, MESHIFT_NCCL_LIBRARY: used instead of libcuda.so.1 and libnccl.so.2.
+# MESHIFT_PYTHON: a Python with PyTorch.
+# Exit codes: 0 all is right; 1 something is wrong; 2 bad usage; 3 nothing could be checked, without
+# a GPU or NCCL.
 set -u
 
-PATH=$PATH:/usr/sbin:/sbin # of ldconfig
+PATH=$PATH:/usr/sbin:/sbin # for ldconfig
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 all_stages=(facts kernels_first memcheck racecheck ranks2_first ranks2 ranks2_4ctas invariant probe kernels ranks4 ranks8 mps)
 minutes=8 only='' out=${OUT:-gpu-results} ranks=2,4,8 cases=100 copies=50 rounds=1 mib=512
@@ -62,11 +67,11 @@ results=$out/results.txt
 
 # --- Results and time.
 
-# The archive is made anew at the end of each stage, which takes time too.
+# The archive is rebuilt at the end of each stage, which takes time too.
 deadline=$((SECONDS + minutes * 60 - 5))
 left() { echo $((deadline - SECONDS)); }
 
-# Each line is written at once, by one write.
+# Each line is written at once, in one write.
 say() { printf '%s\n' "$1" | tee -a "$results"; }
 
 run=$(($(grep -c '^run ' "$results") + 1))
@@ -82,7 +87,7 @@ archive() {
 }
 
 stage='' child=''
-# What runs is ended, and what is known is kept.
+# Ends the running stage, and keeps the results.
 on_signal() {
   trap '' TERM INT HUP
   if [[ -n $child ]]; then kill -KILL -- "-$child" 2> /dev/null || kill -KILL "$child" 2> /dev/null; fi
@@ -92,13 +97,13 @@ on_signal() {
 }
 trap on_signal TERM INT HUP
 
-# A child does not outlive this script, however that ends.
+# A child does not outlive this script, however the script ends.
 bound=()
 if command -v setpriv > /dev/null && setpriv --pdeathsig KILL true 2> /dev/null; then bound=(setpriv --pdeathsig KILL); fi
 
 right=() wrong=() skipped=()
 declare -A verdict=()
-nothing= # a program found nothing to check with
+nothing= # set if a program found nothing to check
 
 wanted() { [[ -z $only || ,$only, == *,$1,* ]]; }
 
@@ -109,8 +114,8 @@ skip() {
   skipped+=("$1")
 }
 
-# run_stage <stage> <at least so many seconds> <at most> <command...>: sets code. "@" in an argument is the limit, in seconds; "%" the folder
-# for its logs.
+# run_stage <stage> <least seconds> <most seconds> <command...>: sets code. "@" in an argument is
+# the limit, in seconds; "%" the folder for its logs.
 run_stage() {
   local least=$2 most=$3 begin=$SECONDS limit line arguments=() argument
   stage=$1
@@ -131,10 +136,10 @@ run_stage() {
     arguments+=("${argument//@/$limit}")
   done
   : > "$folder/output"
-  # The group of timeout is that of all it starts.
+  # The process group of timeout contains all that it starts.
   "${bound[@]}" timeout -k 2 $((limit - 2)) "${bound[@]}" "${arguments[@]}" > "$folder/output" 2>&1 &
   child=$!
-  # What it says is a result as soon as it is said.
+  # Each line of output is a result as soon as it is printed.
   local seen=0
   follow() {
     local now
@@ -175,9 +180,9 @@ run_stage() {
   stage=
 }
 
-# --- What there is.
+# --- The installed software.
 
-# Where a Python installation, active or not, keeps NCCL.
+# The NCCL of a Python installation, active or not.
 nccl_of_python() {
   local python folder file
   for python in "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python3}" "${CONDA_PREFIX:+$CONDA_PREFIX/bin/python3}" python3 python; do
@@ -187,14 +192,14 @@ nccl_of_python() {
       [[ -f $file ]] && echo "$file"
     done < <("$python" -c 'import site, sys; print("\n".join(dict.fromkeys(sys.path + site.getsitepackages() + [site.getusersitepackages()])))' 2> /dev/null)
   done
-  # MESHIFT_OPT: of tests, another folder than /opt.
+  # MESHIFT_OPT: replaces /opt in tests.
   for file in "${MESHIFT_OPT:-/opt}"/{*,*/.venv,*/*}/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2 \
     /usr/local/lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2; do
     [[ -f $file ]] && echo "$file"
   done
 }
 
-# All that there are, the one first that the dynamic linker would take.
+# All installed libraries, the dynamic linker's choice first.
 all_nccl() {
   local folder
   while read -r -d : folder; do
@@ -207,7 +212,7 @@ all_nccl() {
   nccl_of_python
 }
 
-# The first that can be used; else the first, for nccl_check to say what is wrong with it.
+# The first usable one; else the first, so that nccl_check can print the error.
 find_nccl() {
   local file first=
   while read -r file; do
@@ -217,7 +222,7 @@ find_nccl() {
   echo "$first"
 }
 
-# The first that has PyTorch, as far as its files say; the one that NCCL is of comes first.
+# The first Python whose files include PyTorch; the one that contains NCCL comes first.
 find_python() {
   local python site=${MESHIFT_NCCL_LIBRARY:-}
   for python in "${site%/lib/python3*}/bin/python3" "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python3}" python3 /opt/{*,*/.venv,*/*}/bin/python3; do
@@ -278,7 +283,7 @@ if [[ -z ${MESHIFT_NCCL_LIBRARY:-} ]]; then
     unset MESHIFT_NCCL_LIBRARY
   fi
 fi
-# On a stand-in for the driver PyTorch has nothing to run on.
+# PyTorch cannot run on a stand-in for the driver.
 if [[ -z ${MESHIFT_PYTHON:-} && -z ${MESHIFT_CUDA_LIBRARY:-} ]]; then
   MESHIFT_PYTHON=$(find_python)
   [[ -n $MESHIFT_PYTHON ]] && export MESHIFT_PYTHON || unset MESHIFT_PYTHON
@@ -291,7 +296,7 @@ fi
 
 no_gpu=
 if wanted kernels_first; then
-  # Fewer cases than a later stage has.
+  # Fewer cases than in a later stage.
   run_stage kernels_first 30 60 "$here/kernel_check" $((copies < 3 ? copies : 3)) 1 $((mib < 4 ? mib : 4)) @-25
   ((code == 3)) && no_gpu="there is no GPU"
 fi
@@ -310,7 +315,7 @@ for tool in memcheck racecheck; do
   fi
 done
 
-# Ranks after which more would find nothing new.
+# The number of ranks after which more ranks would find nothing new.
 stopped=
 # nccl_stage <stage> <at least> <at most> <options of nccl_check...>
 nccl_stage() {
@@ -353,7 +358,7 @@ if wanted kernels; then
   if [[ -n $no_gpu ]]; then skip kernels "$no_gpu"; else run_stage kernels 45 120 "$here/kernel_check" "$copies" "$rounds" "$mib" @-40; fi
 fi
 
-# All that are left.
+# All remaining numbers.
 for number in ${ranks//,/ }; do
   ((number == 2)) && continue
   nccl_stage "ranks$number" 40 75 --ranks "$number" --cases "$cases" --seconds @-34 --slack 30 --times 0
@@ -389,7 +394,7 @@ fi
 # --- The end.
 
 archive && rm -rf "$logs"
-# What NCCL has to do with.
+# Whether a stage needs NCCL.
 needs_nccl() { [[ $1 == ranks* || $1 == invariant || $1 == probe || $1 == mps ]]; }
 for name in "${skipped[@]}"; do
   if needs_nccl "$name" && [[ -z ${MESHIFT_NCCL_LIBRARY:-} ]]; then nothing=1; fi

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The bundle's script over the stand-ins, killed in each stage that these can have: what had ended is on file, the rest does not claim to have,
-# nothing goes on, and another run adds what is missing.
+# The bundle's script on the stand-ins, killed in each stage that they support: ended stages are on
+# file, no other stage claims to have ended, no process continues, and another run adds the missing
+# stages.
 set -u
 
 bundle=$TEST_TMPDIR/bundle
@@ -15,7 +16,7 @@ fail() {
   failures=$((failures + 1))
 }
 
-# Every process of the bundle's, by its id.
+# Every process of the bundle, by its id.
 of_bundle() {
   local folder
   for folder in /proc/[0-9]*; do
@@ -37,8 +38,8 @@ begun() { grep -q "^begin $1$" "$results" 2> /dev/null; }
 said() { grep -q "^$1 | " "$results" 2> /dev/null; }
 alone() { [[ -z $(of_bundle) ]]; }
 
-# Whether lines of a run are as they should be: each stage begins once and ends at most once, behind all that it says; only the last may not have
-# ended. Prints the ended ones.
+# Whether the lines of a run are right: each stage begins once and ends at most once, after all its
+# output; only the last may be unfinished. Prints the ended stages.
 check_results() {
   awk -v where="$1" '
     function bad(text) { print where ": " text ": " $0 > "/dev/stderr"; wrong = 1 }
@@ -58,11 +59,11 @@ for stage in facts kernels_first ranks2_first ranks2 ranks2_4ctas invariant prob
   out=$TEST_TMPDIR/$stage results=$TEST_TMPDIR/$stage/results.txt
   only=$stage
   [[ $stage != facts ]] && only=facts,$stage
-  # A session of its own, as what kills a run may not reach what it has started.
+  # In a separate session, since a kill may not reach the run's children.
   setsid "$bundle/run_gpu_checks.sh" "${small[@]}" --only "$only" --out "$out" > "$TEST_TMPDIR/$stage.printed" 2>&1 &
   script=$!
   await 60 begun "$stage" || fail "$stage has not begun"
-  # In the middle of what it does.
+  # In the middle of the stage.
   [[ $stage == facts || $stage == ranks* || $stage == invariant ]] || await 60 said "$stage" || fail "$stage has said nothing"
   kill -KILL $script
   wait $script 2> /dev/null
@@ -75,7 +76,7 @@ for stage in facts kernels_first ranks2_first ranks2 ranks2_4ctas invariant prob
   [[ $ended == *"$stage "* ]] && echo "$stage had ended before it was killed"
 done
 
-# The second call: only what is missing.
+# The second run makes only the missing stages.
 out=$TEST_TMPDIR/ranks2 results=$TEST_TMPDIR/ranks2/results.txt
 "$bundle/run_gpu_checks.sh" "${small[@]}" --only ranks2 --out "$out" > "$TEST_TMPDIR/second.printed" 2>&1 || fail "the second run: $(tail -3 "$TEST_TMPDIR/second.printed")"
 grep -q '^end ranks2: right, ' "$results" || fail "the second run: $(tail -3 "$results")"
@@ -83,7 +84,7 @@ for log in 1/facts/output 2/ranks2/output 2/ranks2/2/rank0.log; do
   tar -tzf "$out/logs.tar.gz" | grep -q "^logs/$log$" || fail "no $log in the archive after the second run"
 done
 
-# A signal that it can answer to.
+# A signal that the script can handle.
 out=$TEST_TMPDIR/term results=$TEST_TMPDIR/term/results.txt
 "$bundle/run_gpu_checks.sh" "${small[@]}" --only facts,probe --out "$out" > /dev/null 2>&1 &
 script=$!

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The bundle's script, with the programs that the bundle has: without a GPU, and over the stand-ins for the driver and NCCL.
+# The bundle's script with the bundle's programs: without a GPU, and on the stand-ins for the driver
+# and NCCL.
 set -u
 
 bundle=$TEST_TMPDIR/bundle
@@ -8,7 +9,7 @@ for program in kernel_check nccl_check nccl_probe run_gpu_checks.sh; do cp -L "t
 export TMPDIR=$TEST_TMPDIR
 failures=0
 
-# expect <exit code> <text that is printed> <arguments>
+# expect <exit code> <text of the output> <arguments>
 expect() {
   local code=$1 text=$2
   shift 2
@@ -21,7 +22,7 @@ expect() {
   fi
 }
 
-# also <text>: of the run before.
+# also <text>: expects it in the previous run's output.
 also() {
   if [[ $output != *"$1"* ]]; then
     printf 'no "%s" in:\n%s\n' "$1" "$output"
@@ -29,7 +30,7 @@ also() {
   fi
 }
 
-# A stage that does not end, beside all else.
+# A stage that does not end, with everything else.
 mkdir "$TEST_TMPDIR/endless"
 cp "$bundle/run_gpu_checks.sh" "$TEST_TMPDIR/endless/"
 cat > "$TEST_TMPDIR/endless/nccl_check" << 'END'
@@ -54,7 +55,7 @@ for value in 0 -1 x 1.5 ''; do
   for option in --cases --copies --rounds --mib; do expect 2 "$option wants a number from 1 on, not '$value'" $option "$value"; done
   expect 2 "--minutes wants a number from 1 to 999, not '$value'" --minutes "$value"
 done
-# By another name, and from a folder with a space.
+# Through a link, and from a folder with a space in its name.
 ln -s "$bundle/run_gpu_checks.sh" "$TEST_TMPDIR/link.sh"
 mv "$bundle" "$TEST_TMPDIR/a bundle"
 ln -s "$TEST_TMPDIR/a bundle" "$bundle"
@@ -75,16 +76,16 @@ for stage in memcheck racecheck mps; do also "end $stage: skipped: the driver is
 for step in host capture abort killed windows bits bits_16_ctas; do also "probe | $step: right, "; done
 for step in host_torch lent_blocking lent_nonblocking; do also "probe | $step: skipped: PyTorch does not run on $MESHIFT_CUDA_LIBRARY"; done
 also "batch-invariant by NCCL's all-reduce"
-# All that was printed is in the file, and logs are in one archive.
+# The file has the whole output, and the logs are in one archive.
 [[ $output == "$results" ]] || also "$results"
 [[ $(tar -tzf "$TEST_TMPDIR/out/logs.tar.gz" | grep -c '/rank[0-9].log$') -ge 15 ]] || also "logs of ranks in the archive"
 [[ ! -e $TEST_TMPDIR/out/logs ]] || also "one archive, and no folder"
 
-# Of several libraries the first that is new enough; also of a Python installation that is not active.
+# The first library that is new enough is used; also that of an inactive Python installation.
 site=lib/python3.12/site-packages/nvidia/nccl/lib
 export MESHIFT_OPT=$TEST_TMPDIR/opt
 mkdir "$TEST_TMPDIR/bin"
-printf '#!/bin/sh\n' > "$TEST_TMPDIR/bin/ldconfig" # whatever this machine has
+printf '#!/bin/sh\n' > "$TEST_TMPDIR/bin/ldconfig" # hides this machine's libraries
 cp "$TEST_TMPDIR/bin/ldconfig" "$TEST_TMPDIR/bin/python3"
 chmod +x "$TEST_TMPDIR"/bin/*
 mkdir -p "$TEST_TMPDIR/old" "$MESHIFT_OPT/serving/.venv/$site" "$MESHIFT_OPT/conda/envs/$site"
@@ -97,13 +98,13 @@ PATH=$TEST_TMPDIR/bin:$PATH LD_LIBRARY_PATH=$TEST_TMPDIR/old CUDA_HOME=/nowhere 
 MESHIFT_NCCL_LIBRARY=/nowhere/libnccl.so.2 expect 3 "not all could be checked; right: kernels_first; wrong: none; skipped: ranks2" "${small[@]}" --only kernels_first,ranks2
 also "cannot check: cannot load the NCCL library /nowhere/libnccl.so.2"
 
-# The first number of ranks that fails is the last.
+# The check stops at the first number of ranks that fails.
 export MESHIFT_NCCL_LIBRARY=$PWD/testing/fake_gpu/libfake_nccl.so
 output=$(MESHIFT_FAKE_DELAY_US=50000 "$bundle/nccl_check" --ranks 2,4 --cases 100 --seconds 1 --slack 2)
 also "     2  failed: rank 0: signal 9 (killed after the time limit)"
 [[ $output != *"     4  "* ]] || also "no word of 4 ranks"
 
-# A stage that is wrong.
+# A stage that fails.
 mv "$bundle/nccl_check" "$bundle/good"
 cat > "$bundle/nccl_check" << 'END'
 #!/bin/bash
@@ -117,9 +118,9 @@ also "end ranks4: skipped: ranks2_first was wrong"
 also "something is wrong; right: facts; wrong: ranks2_first; skipped: ranks2 ranks4"
 mv "$bundle/good" "$bundle/nccl_check"
 
-# No stage is begun that does not fit.
+# A stage that does not fit into the time is not begun.
 expect 0 "end ranks2: skipped: it needs 60 s, and 5" "${small[@]}" --minutes 1 --only facts,ranks2
-# Another run adds to the results of the first, and to its logs.
+# A second run adds to the results and logs of the first.
 first=$(< "$TEST_TMPDIR/out/results.txt")
 "$bundle/run_gpu_checks.sh" --out "$TEST_TMPDIR/out" --only facts > /dev/null
 [[ $(< "$TEST_TMPDIR/out/results.txt") == "$first"$'\n'"run 2: "* ]] || also "a second run behind the first"

@@ -59,7 +59,7 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 )";
 
-// {0}, {1}: where to put the communicator's and the stream's handle; {2}: the store's port.
+// {0}, {1}: the addresses for the communicator's and the stream's handle; {2}: the store's port.
 constexpr const char* kLendScript = R"(
 import ctypes, os
 import torch, torch.distributed as dist
@@ -76,7 +76,7 @@ ctypes.c_uint64.from_address({0}).value = meshift_backend._comm_ptr()
 ctypes.c_uint64.from_address({1}).value = meshift_stream.cuda_stream
 )";
 
-// The interpreter in this process.
+// The Python interpreter in this process.
 class Python {
  public:
   static absl::StatusOr<std::unique_ptr<Python>> Start() {
@@ -97,7 +97,7 @@ class Python {
     if (!find("Py_InitializeEx", &initialize) || !find("PyRun_SimpleString", &python->run_) ||
         !find("PyEval_SaveThread", &python->save_) ||
         !find("PyEval_RestoreThread", &python->restore_)) {
-      return absl::UnimplementedError(fmt::format("{} is no Python", library));
+      return absl::UnimplementedError(fmt::format("{} is not a Python library", library));
     }
     setenv("PYTHONHOME", Variable("MESHIFT_PYTHON_HOME").c_str(), 1);
     setenv("PYTHONPATH", Variable("MESHIFT_PYTHON_PATH").c_str(), 1);
@@ -105,13 +105,13 @@ class Python {
     return python;
   }
 
-  // Its traceback is on stderr where it fails.
+  // On failure the traceback is on stderr.
   absl::Status Run(const std::string& program) {
     if (thread_ != nullptr) restore_(std::exchange(thread_, nullptr));
     if (run_(program.c_str()) == 0) return absl::OkStatus();
     return Internal("Python has failed");
   }
-  // PyTorch's own threads may want the interpreter meanwhile.
+  // Lets PyTorch's own threads use the interpreter meanwhile.
   void LetGo() { thread_ = save_(); }
 
  private:
@@ -123,7 +123,7 @@ class Python {
   void* thread_ = nullptr;
 };
 
-// 1,000 redistributions, or as many as there is time for, on what is lent.
+// Makes 1,000 redistributions, or as many as time allows, on the lent communicator.
 absl::StatusOr<int> CallEngine(const NcclLent& lent, Bootstrap& bootstrap) {
   constexpr int kCalls = 1000;
   constexpr int kRound = 50;

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The steps of nccl_probe that need PyTorch, with a stand-in for that too (fake_torch/): Python runs inside of a rank, lends a communicator, and
-# goes on after the engine has used it. Skipped where Python or its shared library is missing.
+# The steps of nccl_probe that need PyTorch, with a stand-in for PyTorch (fake_torch/): Python runs
+# inside a rank, lends a communicator, and continues after the engine has used it. Skipped if Python
+# or its shared library is missing.
 set -u
 
 export MESHIFT_CUDA_LIBRARY=$PWD/testing/fake_gpu/libfake_cuda.so MESHIFT_NCCL_LIBRARY=$PWD/testing/fake_gpu/libfake_nccl.so

@@ -1,4 +1,4 @@
-// A barrier of the world that no other rank makes.
+// A barrier of all ranks that no other rank calls.
 #include "tests/hang/endless_work.h"
 
 namespace meshift {

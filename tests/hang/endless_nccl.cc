@@ -1,4 +1,4 @@
-// A function of the host that never returns.
+// A host function that never returns.
 #include <cuda.h>
 #include <unistd.h>
 

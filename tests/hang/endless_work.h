@@ -1,4 +1,4 @@
-// Work on a stream that ends only with the process, as a kernel does that hangs.
+// Work on a stream that ends only with the process, like a kernel that hangs.
 //
 //   MESHIFT_RETURN_IF_ERROR(PutEndlessWork(engine, *stream));
 #ifndef MESHIFT_TESTS_HANG_ENDLESS_WORK_H_

@@ -1,5 +1,6 @@
 #!/bin/bash
-# PyTorch's own analyser reads the records of a job with one rank missing, and names it. Also where that rank has left no record.
+# PyTorch's own analyser reads the records of a job with one missing rank, and names the rank, even
+# if that rank has left no record.
 #
 #   flight_recorder_test.sh MESHIFT MISSING_RANK      # MESHIFT_TORCH_PYTHON: a Python that has PyTorch 2.10 or later, and must have it
 set -u

@@ -1,11 +1,12 @@
 #!/bin/bash
-# In each round one rank of a job stops taking part (tests/hang/hang_worker.cc). Counts the rounds in which all others are ended in time
-# and `meshift dump` names the rank and the call.
+# In each round one rank of a job stops taking part (tests/hang/hang_worker.cc). Counts the rounds
+# in which all other ranks end in time and `meshift dump` names the rank and the call.
 #
 #   hang_check.sh mpi MESHIFT HANG_WORKER MPIRUN [RANKS=4] [ROUNDS=25] [FAULT...]
 #   hang_check.sh nccl MESHIFT HANG_WORKER TORCHRUN_SH [RANKS=4] [ROUNDS=25] [FAULT...]     # the stand-in, by MESHIFT_..._LIBRARY
 #
-# FAULT: stopped never loop kernel (in time: the time-out of 1 s and 2 s), error exit (within 1 s); all of them where none is given.
+# FAULT: stopped never loop kernel (in time: the time-out of 1 s and 2 s), error exit (within 1 s);
+# default: all.
 set -u
 engine=$1 meshift=$2 worker=$3 launcher=$4 ranks=${5:-4} rounds=${6:-25}
 shift $(($# < 6 ? $# : 6))
@@ -18,14 +19,14 @@ work=$(mktemp -d /tmp/hang.XXXXXX)
 shared=$(mktemp -d /dev/shm/hang.XXXXXX)
 export HOME=$work TMPDIR=$work OMPI_MCA_btl_vader_backing_directory=$shared OMPI_MCA_osc_sm_backing_directory=$shared
 job=
-# The job's processes have a group of their own.
+# The job's processes have their own process group.
 end_job() {
   [[ -z $job ]] || { kill -KILL -- "-$job"; wait "$job"; } 2> /dev/null
   job=
 }
 trap 'end_job; rm -rf "$work" "$shared"' EXIT
 
-# One round; says what was wrong.
+# Runs one round; prints errors.
 try() {
   local fault=$1 culprit=$2 folder=$work/round limit_ms=$((timeout_ms + 2000)) i
   [[ $fault != error && $fault != exit ]] || limit_ms=1000
@@ -63,8 +64,8 @@ try() {
   [[ $fault != error && $fault != exit ]] || return 0
   "$meshift" dump "$folder" > "$folder/report" 2>&1
   if ! grep -q "^call $call of the redistributor of ranks 0-$((ranks - 1)) #0:" "$folder/report" ||
-    ! grep -qE "(BEHIND|NO RECORD|HELD): ranks? $culprit( |:|$)" "$folder/report"; then
-    echo "the report names not rank $culprit and call $call:"
+    ! grep -qE "(LATE|NO RECORD|HELD): ranks? $culprit( |:|$)" "$folder/report"; then
+    echo "the report does not name rank $culprit and call $call:"
     cat "$folder/report"
     return 1
   fi

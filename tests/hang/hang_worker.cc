@@ -1,13 +1,13 @@
 // One rank of a job in which one rank, the culprit, stops taking part. The others wait for their
-// work without the redistributor, and write how they were ended.
+// work outside of the redistributor, and record how they ended.
 //
 //   hang_worker ENGINE FAULT CULPRIT TIMEOUT_MS FOLDER
 //
-// ENGINE: mpi, under mpirun; nccl, with torchrun's variables. FAULT: stopped (a signal), never (it
-// sleeps instead of calling), loop (likewise, but busy), kernel (its stream has work before the
-// call that never ends), error (it says why it leaves), exit (it just ends). Each other rank
-// writes FOLDER/ended.RANK, "MS CALL MESSAGE": how long after the fault it was ended. Records go to
-// FOLDER too. Then all wait to be killed, so that nobody ends others by leaving.
+// ENGINE: mpi, under mpirun; nccl, with torchrun's variables. FAULT: stopped (by a signal), never
+// (it sleeps instead of calling), loop (it spins instead of calling), kernel (its stream has
+// endless work before the call), error (it reports why it leaves), exit (it just ends). Each other
+// rank writes FOLDER/ended.RANK, "MS CALL MESSAGE", with the time between the fault and its end.
+// Records go to FOLDER too. Then all wait to be killed, so that no rank ends others by leaving.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -125,7 +125,7 @@ absl::Status Run(const Arguments& arguments) {
     MESHIFT_RETURN_IF_ERROR(PutEndlessWork(engine, *producer));
     after = producer.get();
   }
-  // As frameworks do it: a stream waits for the work, and the host for a mark on that stream.
+  // As in frameworks: a stream waits for the work, and the host for a later event on that stream.
   absl::Status status;
   int64_t made = 0;
   while (status.ok() && Clock::now() - begin < std::chrono::seconds(30)) {

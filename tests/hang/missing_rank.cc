@@ -1,4 +1,4 @@
-// A job of four ranks, of which one has not made the last call: their records.
+// Writes the records of a job of four ranks, of which one has not made the last call.
 //
 //   missing_rank FOLDER RANK
 #include <fmt/format.h>
@@ -80,7 +80,8 @@ absl::Status Run(const std::string& folder, int64_t missing) {
   for (int64_t r = 0; r < kRanks; ++r) {
     if (r != missing) MESHIFT_RETURN_IF_ERROR(call(r, kCases[3]).status());
   }
-  // Nobody waits; the watchdog ends it, and each rank's record is there before its error is seen.
+  // No thread waits; the watchdog ends the job, and each rank's record exists before its error is
+  // seen.
   for (int64_t r = 0; r < kRanks; ++r) {
     absl::Status status;
     while (status.ok()) {

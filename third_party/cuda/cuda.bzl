@@ -1,4 +1,4 @@
-"""C++ rules that exist only where there is a CUDA toolkit.
+"""C++ rules that define targets only if there is a CUDA toolkit.
 
     load("//third_party/cuda:cuda.bzl", "cuda_cc_library", "if_cuda")
 
@@ -9,7 +9,7 @@
 load("@local_cuda//:defs.bzl", "CUDA_ENABLED")
 
 def if_cuda(yes, no = []):
-    """`yes` where there is a CUDA toolkit, else `no`."""
+    """`yes` if there is a CUDA toolkit, else `no`."""
     return yes if CUDA_ENABLED else no
 
 def cuda_cc_library(**kwargs):

@@ -2,18 +2,19 @@
 
     cuda_configure(name = "local_cuda")
 
-Looks at $CUDA_HOME, then at the usual places. Without a toolkit, and under --repo_env=MESHIFT_CUDA=0 (--config=nocuda), the repository
-is empty, CUDA_ENABLED in @local_cuda//:defs.bzl is False, and a line in the build's output says what is left out.
+Searches $CUDA_HOME, then the usual places. Without a toolkit, and with --repo_env=MESHIFT_CUDA=0
+(--config=nocuda), the repository is empty, CUDA_ENABLED in @local_cuda//:defs.bzl is False, and a
+line in the build's output lists the omitted parts.
 """
 
 _PLACES = ["/usr/local/cuda", "/usr/lib/cuda", "/opt/cuda"]
 
-# What a toolkit must have. nccl.h may also be in /usr/include (Debian's libnccl-dev).
+# The files that a toolkit must have. nccl.h may also be in /usr/include (Debian's libnccl-dev).
 _NEEDED = ["bin/nvcc", "include/cuda.h", "nvvm/bin/cicc"]
 
 _BUILD = """package(default_visibility = ["//visibility:public"])
 
-# cuda.h alone: a single file, and all that the driver API needs.
+# cuda.h alone: a single file that suffices for the driver API.
 cc_library(
     name = "cuda_header",
     hdrs = ["include/cuda.h"],
@@ -36,7 +37,7 @@ cc_library(
 
 exports_files(["bin/nvcc"])
 
-# What nvcc starts and reads.
+# The programs and files that nvcc uses.
 filegroup(
     name = "nvcc_files",
     srcs = glob([
@@ -50,7 +51,7 @@ filegroup(
 )
 """
 
-# Why there is no toolkit, for programs to say; empty where there is one.
+# The reason why the toolkit is missing, for error messages; empty if it is not missing.
 _ABSENCE_BUILD = """
 cc_library(
     name = "absence",

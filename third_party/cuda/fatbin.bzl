@@ -7,21 +7,22 @@
         symbol = "meshift_cuda_kernels",
     )
 
-gives a cc_library with `extern "C" const unsigned char meshift_cuda_kernels[], meshift_cuda_kernels_ptx[]`, images for cuModuleLoadData:
-the first for drivers of the toolkit's major version, the second for older ones, which know no machine code of a newer toolkit. Without
-a CUDA toolkit it gives nothing.
+defines a cc_library with `extern "C" const unsigned char meshift_cuda_kernels[],
+meshift_cuda_kernels_ptx[]`, images for cuModuleLoadData: the first for drivers of the toolkit's
+major version, the second for older drivers, which cannot load a newer toolkit's machine code.
+Without a CUDA toolkit it defines nothing.
 """
 
 load("@local_cuda//:defs.bzl", "CUDA_ENABLED")
 
-# Machine code for A100 (serves 8.6 and 8.9 too), H100 and B200 (10.3 too). For all else the driver compiles the PTX, which is of the
-# lowest architecture of CUDA 13 so that it serves the most devices. The kernels use nothing newer, so all code comes from this PTX: made
-# once, that takes half the time.
+# Machine code for A100 (works on 8.6 and 8.9 too), H100 and B200 (10.3 too). For other devices the
+# driver compiles the PTX, which has the lowest architecture of CUDA 13. The kernels use no newer
+# features, so all machine code is made from this PTX, which takes half the time.
 _ARCHITECTURE = "compute_75"
 _TARGETS = "-gencode=arch=compute_75,code=[compute_75,sm_80,sm_90,sm_100]"
 
-# Drivers compile PTX of versions up to their own. This is CUDA 12.4's; that the code needs no newer one, ptxas says when it makes the
-# machine code. The newer compression modes of the toolkit need newer drivers too.
+# Drivers compile PTX up to their own version. This is the version of CUDA 12.4; ptxas fails if the
+# code needs a newer one. The toolkit's newer compression modes would need newer drivers too.
 _PTX_VERSION = "8.4"
 _PTX_TARGETS = "-gencode=arch=compute_75,code=compute_75 --compress-mode=speed"
 
@@ -97,7 +98,7 @@ def cuda_fatbin_library(name, src, symbol, hdrs = [], nvccopts = [], **kwargs):
     native.cc_library(
         name = name,
         srcs = [name + ".s"],
-        # clang tells of every option that means nothing to an assembler.
+        # clang warns about options that an assembler does not use.
         copts = ["-Wno-unused-command-line-argument"],
         textual_hdrs = fatbins,
         **kwargs

@@ -2,11 +2,13 @@
 
     load("@local_mpi//:defs.bzl", "MPIRUN", "MPIRUN_GOES_ON", "MPI_ENABLED")
 
-It is Open MPI where that is installed, else any whose mpicc and mpirun are on PATH; --config=mpich (MESHIFT_MPI=mpich) takes MPICH, by
-mpicc.mpich and mpirun.mpich. MESHIFT_MPI may be any such ending, or a folder whose bin/ has mpicc and mpirun.
+It is Open MPI if installed, else the MPI with mpicc and mpirun on PATH. --config=mpich
+(MESHIFT_MPI=mpich) selects MPICH, by mpicc.mpich and mpirun.mpich. MESHIFT_MPI may be any such
+suffix, or a folder whose bin/ has mpicc and mpirun.
 
 Without MPI, or with --config=nompi (MESHIFT_MPI=0), the repository is empty, MPI_ENABLED is
-False and a line in the build's output says why. comm/mpi then has the same interface, whose calls say so too.
+False, and a line in the build's output says why. comm/mpi then has the same interface, whose calls
+return UNIMPLEMENTED.
 """
 
 def _tools(ctx, asked):
@@ -51,7 +53,7 @@ def _local_mpi_impl(ctx):
     if found:
         ctx.symlink(found.include, "include")
 
-        # Without the C++ interface that MPI no longer has.
+        # Without the C++ interface, which MPI has removed.
         build += """cc_library(
     name = "mpi",
     hdrs = glob(["include/**/*.h"]),
@@ -71,7 +73,7 @@ def _local_mpi_impl(ctx):
     ctx.file("defs.bzl", """MPI_ENABLED = %s
 IS_OPEN_MPI = %s
 MPIRUN = %s
-# With it mpirun lets the others go on where a rank has failed.
+# With it mpirun keeps the other ranks running if a rank fails.
 MPIRUN_GOES_ON = %s
 """ % (
         bool(found),

@@ -1,4 +1,4 @@
-// A header of this program: its path is also that of one of Meshift's own, which nobody sees.
+// A header of this program with the path of an internal header of Meshift: they must not collide.
 #ifndef YOUR_WORKSPACE_BASE_STATUS_H_
 #define YOUR_WORKSPACE_BASE_STATUS_H_
 

@@ -1,4 +1,4 @@
-// Likewise: triangles.
+// Another header with the path of an internal one: a mesh of triangles.
 #ifndef YOUR_WORKSPACE_MESH_DEVICE_MESH_H_
 #define YOUR_WORKSPACE_MESH_DEVICE_MESH_H_
 

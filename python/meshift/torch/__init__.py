@@ -1,4 +1,4 @@
-"""DTensors redistributed by Meshift's plans, on whatever backend the mesh has.
+"""Redistributes DTensors by Meshift's plans, on any backend of torch.distributed.
 
     import meshift.torch
     replicated = meshift.torch.redistribute(dtensor, [Replicate(), Replicate()])
@@ -6,9 +6,9 @@
     with meshift.torch.use(promise="ordered"):     # DTensor's own redistributions too
         loss = model(batch).sum()
 
-Every rank of the mesh makes the same calls in the same order. The first call of a pair of
-shardings makes the plan, agrees on it with all other ranks, makes the groups that it needs, and
-compiles it; later ones find it. docs/python.md has the rules.
+Every rank of the mesh makes the same calls in the same order. The first call for a pair of
+shardings makes the plan, compares it with all other ranks, creates the groups that it needs, and
+compiles it; later calls reuse the result. docs/python.md has the rules.
 """
 
 from __future__ import annotations

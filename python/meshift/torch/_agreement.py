@@ -1,8 +1,8 @@
-"""Ranks tell each other which plan they are about to run, and all refuse where two differ.
+"""Ranks compare the plans that they are about to run; all fail if two plans differ.
 
-It goes through the store of the default process group, beside the data: before the first calls of a
-mesh and before each call that has a new plan, and after a call that failed. Each of the mesh's ranks
-does the same number of store calls, whatever their number is.
+The comparison uses the store of the default process group. It takes place before the first calls of
+a mesh, before each call with a new plan, and after a failed call. Each rank makes the same number
+of store calls, independent of the number of ranks.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch.distributed import distributed_c10d
 
 from meshift.errors import DeadlineExceededError, OtherError
 
-# Calls of a mesh that always agree, also where the plan is known.
+# The number of first calls of a mesh that always compare, even if the plan is cached.
 FIRST_CALLS = 4
-# After a failed call: how long to wait for what the other ranks have failed in.
+# After a failed call: the time to wait for the failed plans of the other ranks.
 _AFTER_A_FAILURE = timedelta(seconds=5)
 
 
 class Disagreement(OtherError):
-    """Ranks asked for different plans, or one could not take part."""
+    """Ranks asked for different plans, or a rank refused its arguments."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "FAILED_PRECONDITION")
@@ -31,7 +31,7 @@ class Disagreement(OtherError):
 
 
 class Agreement:
-    """The calls of one mesh, in order. `ranks`: all of the mesh."""
+    """The calls of one mesh, in order. `ranks`: all ranks of the mesh."""
 
     def __init__(self, name: str, ranks: tuple[int, ...], timeout: timedelta | None) -> None:
         self._prefix = f"meshift/{name}"
@@ -44,14 +44,14 @@ class Agreement:
 
     @property
     def wants(self) -> bool:
-        """Whether the next call agrees whatever its plan."""
+        """Whether the next call compares in any case."""
         return self._is_on and self._calls < FIRST_CALLS
 
     def meet(self, plan: str, complaint: str = "") -> None:
-        """Returns once all ranks have come with this plan and no complaint.
+        """Returns when all ranks have announced this plan without a complaint.
 
-        Disagreement on all ranks otherwise, ValueError on the rank with the complaint;
-        DeadlineExceededError where ranks do not come.
+        Otherwise raises Disagreement on all ranks, and ValueError on the rank with the complaint;
+        DeadlineExceededError if ranks are missing.
         """
         if not self._is_on:
             if complaint:
@@ -68,7 +68,7 @@ class Agreement:
             self._object(prefix, f"ranks have different plans: {first}; {mine}")
         store.set(f"{prefix}/rank/{rank}", "")
         if store.add(f"{prefix}/count", 1) == len(self._ranks):
-            self._forget(self._calls - 2)  # who comes to a call is done with the one before
+            self._forget(self._calls - 2)  # a rank in this call has finished the one before
             store.set(f"{prefix}/all", "")
         self._wait(prefix, mine)
         if store.check([f"{prefix}/objection"]):
@@ -78,19 +78,19 @@ class Agreement:
             raise Disagreement(objection)
 
     def after_failure(self, plan: str) -> Disagreement | None:
-        """Tells the other ranks in which plan this rank has failed. Where one has failed in another
-        plan: what to raise."""
+        """Publishes the plan in which this rank failed. Returns the error to raise if another rank
+        failed in a different plan."""
         if not self._is_on:
             return None
         store, mine = self._store, dist.get_rank()
-        # Not what they failed in before the last plan that was new.
+        # The key has the number of comparisons, so failures before the last new plan do not count.
         keys = {rank: f"{self._prefix}/{self._calls}/failed/{rank}" for rank in self._ranks}
         store.set(keys[mine], plan)
         wait = _AFTER_A_FAILURE if self._timeout is None else min(_AFTER_A_FAILURE, self._timeout)
         try:
             store.wait(list(keys.values()), wait)
         except (RuntimeError, dist.DistStoreError):
-            pass  # those that have come are compared
+            pass  # compare with the ranks that have answered
         for rank, key in keys.items():
             if store.check([key]):
                 other = store.get(key).decode()
@@ -101,14 +101,14 @@ class Agreement:
         return None
 
     def _forget(self, call: int) -> None:
-        """Deletes what the store keeps of a call."""
+        """Deletes the store's keys of a call."""
         if call < 0:
             return
         ranks = [f"{kind}/{rank}" for kind in ("rank", "failed") for rank in self._ranks]
         for key in ["plan", "count", "all", "objection", *ranks]:
             try:
                 self._store.delete_key(f"{self._prefix}/{call}/{key}")
-            except (RuntimeError, NotImplementedError):  # a store that cannot
+            except (RuntimeError, NotImplementedError):  # not all stores can delete
                 return
 
     def _object(self, prefix: str, message: str) -> None:
@@ -127,7 +127,7 @@ class Agreement:
                 if not self._store.check([f"{prefix}/rank/{rank}"])
             ]
             raise DeadlineExceededError(
-                f"{mine}; within the time-out these ranks have not come with a plan: "
+                f"{mine}; within the time-out these ranks announced no plan: "
                 f"{', '.join(missing) or 'none'}",
                 "DEADLINE_EXCEEDED",
             ) from error

@@ -1,4 +1,4 @@
-"""What a user calls: redistribute() and plan_of(), with their gradients."""
+"""The public functions redistribute(), with its gradient, and plan_of()."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ def redistribute(
     topology: Topology = None,
     async_op: bool = False,
 ) -> DTensor:
-    """The DTensor with other placements on its mesh, by the cheapest plan that keeps the promise.
+    """Redistributes to other placements on the same mesh, by the cheapest plan that keeps the
+    promise.
 
     `promise`: "none", "replicas", "batch-invariant" or "ordered" (docs/reproducibility.md).
-    `topology`: that the plan is for, as in "h100"; None: all links are alike. `async_op`: the last
+    `topology`: the machine, for instance "h100"; None: all links are equal. `async_op`: the last
     collective may still run when this returns; the first use of the local tensor waits for it.
-    Under torch.compile it is one operator of the graph, from PyTorch 2.15 on; an earlier one breaks
+    Under torch.compile it is one operator of the graph from PyTorch 2.15 on; earlier versions break
     the graph here.
 
     Differentiable, any number of times. As with DTensor, the gradient of a partial tensor is not
     made partial again. Collective: all ranks of the mesh call it, with equal arguments.
 
-    ValueError: no such placements, or this rank's local tensor is not as its placements say.
-    NotImplementedError: a dtype or placement that Meshift has no notation for. Disagreement: ranks
-    asked for different plans, which the message names.
+    ValueError: invalid placements, or this rank's local tensor does not match its placements.
+    NotImplementedError: a dtype or placement that Meshift does not have. Disagreement: ranks asked
+    for different plans; the message names them.
     """
     if not isinstance(dtensor, DTensor):
         raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
@@ -66,7 +67,7 @@ def _local_of(
     return redistribute_local(local, dtensor._spec, target, settings, async_op)
 
 
-# Under an earlier PyTorch than _compiled names, a graph breaks here, and goes on behind.
+# With a PyTorch older than _compiled._OPAQUE_FROM, the graph breaks here and continues afterwards.
 keep_in_graphs(redistribute)
 
 
@@ -89,7 +90,7 @@ _known_settings: dict[Any, Settings] = {}
 
 
 def settings_of(promise: str, topology: Topology) -> Settings:
-    """Equal ones are one object."""
+    """Returns the same object for equal settings."""
     key = (promise, topology)
     settings = _known_settings.get(key)
     if settings is None:
@@ -128,7 +129,8 @@ class _Redistribute(torch.autograd.Function):
 def gradient_placements(
     gradient: Sequence[Placement], forward: Sequence[Placement]
 ) -> tuple[Placement, ...]:
-    """Those of the input, but what the input had partial stays as replicas where it is complete."""
+    """The placements of the input, except that its partial dims stay replicated if the gradient is
+    complete there."""
     return tuple(
         Replicate() if wanted.is_partial() and not now.is_partial() else wanted
         for now, wanted in zip(gradient, forward)

@@ -1,4 +1,4 @@
-"""Reductions in a fixed order, bit for bit as docs/dtypes.md has them, by torch operations.
+"""Reductions in a fixed order by torch operations, with the bits that docs/dtypes.md defines.
 
     out = torch.empty(3)
     reduce("sum", [torch.ones(3), torch.ones(3)], out)     # out: 2, 2, 2
@@ -16,9 +16,9 @@ import torch
 _SMALL_FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 _SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-# Half-way between the largest number and the next one that there would be.
+# Half-way between the largest number and the next larger one, if it existed.
 _BEYOND_E4M3 = 464.0
-# A NaN that an operation yields: positive, quiet, without payload.
+# The canonical NaN: positive, quiet, without payload.
 _CANONICAL_NAN = {
     torch.float8_e4m3fn: 0x7F,
     torch.float8_e5m2: 0x7E,
@@ -36,10 +36,10 @@ def reduce(
     divisor: int = 1,
     op_block: int = 0,
 ) -> None:
-    """`out` becomes the op over the inputs, combined in their order and rounded once.
+    """Sets `out` to the op over the inputs, combined in order and rounded once.
 
-    Where op_block > 0, so many inputs are combined first, then the results in their order. `out`
-    may be one of the inputs. `divisor`: of an average.
+    If op_block > 0, op_block consecutive inputs are combined first, then the results in order.
+    `out` may be one of the inputs. `divisor`: for an average.
     """
     dtype = out.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
@@ -51,7 +51,7 @@ def reduce(
 
 
 def combine(op: str, inputs: list[torch.Tensor], out: torch.Tensor, divisor: int = 1) -> None:
-    """As reduce(), but a NaN may be any NaN: fewer passes over memory."""
+    """As reduce(), but NaNs are not canonical, which takes fewer passes over memory."""
     if (
         op == "sum"
         and out.dtype in (torch.float32, torch.float64)
@@ -66,7 +66,7 @@ def combine(op: str, inputs: list[torch.Tensor], out: torch.Tensor, divisor: int
 
 
 def identity(op: str, dtype: torch.dtype) -> float | int | bool:
-    """The value that changes nothing: of a float sum -0.0."""
+    """The neutral value of the op: -0.0 for a float sum."""
     if dtype == torch.bool:
         return op in ("and", "min")
     is_integer = not (dtype.is_floating_point or dtype.is_complex)
@@ -86,12 +86,12 @@ def identity(op: str, dtype: torch.dtype) -> float | int | bool:
 
 
 def fill_identity(op: str, out: torch.Tensor) -> None:
-    """Every element of `out` becomes the identity of the op."""
+    """Sets every element of `out` to the identity of the op."""
     dtype = out.dtype
     value = identity(op, dtype)
     if op == "sum" and dtype.is_complex:  # both parts are -0.0
         torch.view_as_real(out).fill_(-0.0)
-    elif dtype in _UNSIGNED[1:]:  # what torch cannot fill
+    elif dtype in _UNSIGNED[1:]:  # dtypes that torch cannot fill
         bits = out.view(_SIGNED[out.element_size()])
         bits.fill_(value if value < 2 ** (8 * out.element_size() - 1) else -1)
     else:
@@ -104,7 +104,7 @@ def _reduce_integers(op: str, inputs: list[torch.Tensor], out: torch.Tensor, div
     bits = [tensor.view(signed) for tensor in inputs]
     if dtype == torch.bool:  # 0 or 1
         op = {"min": "and", "max": "or"}.get(op, op)
-    # Unsigned numbers in order, as signed ones.
+    # Map unsigned numbers to signed ones of the same order.
     flips = op in ("min", "max") and dtype in _UNSIGNED
     if flips:
         bits = [tensor ^ torch.iinfo(signed).min for tensor in bits]
@@ -125,7 +125,7 @@ def _reduce_integers(op: str, inputs: list[torch.Tensor], out: torch.Tensor, div
         total = total ^ torch.iinfo(signed).min
     if op == "avg" and divisor > 1:
         if dtype in _UNSIGNED:
-            # Half of an unsigned number is a signed one that is not negative.
+            # Half of an unsigned number fits into a signed one.
             half = (total >> 1) & torch.iinfo(signed).max
             quotient = torch.div(half, divisor, rounding_mode="trunc") * 2
             total = quotient + ((total - quotient * divisor) >= divisor).to(signed)
@@ -158,7 +158,7 @@ def _reduce_floats(
     op: str, inputs: list[torch.Tensor], out: torch.Tensor, divisor: int, op_block: int
 ) -> None:
     if out.dtype.is_complex and op != "product":
-        # By parts: torch adds complex numbers by a product, through which a NaN spreads.
+        # By parts: torch adds complex numbers through a product, which spreads a NaN to both parts.
         inputs = [torch.view_as_real(tensor) for tensor in inputs]
         out = torch.view_as_real(out)
     dtype = out.dtype

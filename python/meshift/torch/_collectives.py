@@ -1,4 +1,4 @@
-"""Collectives by the calls of torch.distributed, which all backends have.
+"""Collectives through the calls of torch.distributed that all backends have.
 
     steps = Collectives(group, 0, 4, torch.float32, memory, exact=False).all_reduce(instruction)
 """
@@ -27,8 +27,9 @@ _NATIVE_OPS = {
 class Collectives(Member):
     """Steps of the member `me` of a group of `size`.
 
-    Where the backend may not know the dtype, bytes are moved, by all_gather_into_tensor and
-    all_to_all_single; where it cannot reduce it, sums are made here, in the order of members.
+    If the backend may not support the dtype, bytes are sent by all_gather_into_tensor and
+    all_to_all_single. If it cannot reduce the dtype, sums are computed here, in the order of
+    members.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Collectives(Member):
                     dst(pieces), src(pieces), recv_counts, send_counts, leave
                 )
             )
-        # What does not lie in one piece is copied to scratch, or from there.
+        # Messages that are not contiguous are copied to or from scratch.
         num_sent = sum(send_counts) if joined_sends is None else 0
         num_received = sum(recv_counts) if joined_recvs is None else 0
         packed = self._memory.take_scratch(num_sent + num_received)
@@ -77,8 +78,8 @@ class Collectives(Member):
     def _messages(
         self, messages: Sequence[Message]
     ) -> tuple[list[tuple[int, View]], View | None, list[int]]:
-        """The messages in ascending order of peers; one view of all, where they follow one
-        another; and the counts by peer."""
+        """The messages in ascending order of peers; one view of all if they are contiguous, else
+        None; and the counts by peer."""
         counts = [0] * self._size
         views = []
         ordered = sorted(messages, key=lambda message: message.peer)
@@ -174,7 +175,8 @@ class Collectives(Member):
         return _call(in_order)
 
     def _native_reduction(self, at: Instruction) -> Any:
-        """The backend's op, and by what to divide afterwards; None where it has none."""
+        """The backend's op and the divisor to apply afterwards; None if the backend cannot reduce
+        this."""
         dtype = self._dtype
         if dtype not in NATIVE_DTYPES:
             return None
@@ -189,7 +191,7 @@ class Collectives(Member):
             and at.divisor == self._size
         ):
             return dist.ReduceOp.AVG, 1
-        # Divided before it is rounded: so not where the sum has been rounded to few digits.
+        # The quotient must be rounded once, so 16-bit sums cannot be divided afterwards.
         return None if dtype in (torch.float16, torch.bfloat16) else (dist.ReduceOp.SUM, at.divisor)
 
     def _swap(
@@ -200,7 +202,7 @@ class Collectives(Member):
         send_counts: Sequence[int],
         leave: bool = False,
     ) -> dist.Work | None:
-        """Sends send_counts[i] elements to member i, and receives recv_counts[i] of it."""
+        """Sends send_counts[i] elements to member i, and receives recv_counts[i] from it."""
         if self._as_bytes:
             dst, src = dst.view(torch.uint8), src.view(torch.uint8)
             recv_counts = [count * self._width for count in recv_counts]
@@ -212,7 +214,7 @@ class Collectives(Member):
     def _gather(
         self, dst: torch.Tensor, src: torch.Tensor, blocks: Sequence[int], leave: bool = False
     ) -> dist.Work | None:
-        """dst becomes the blocks of all members, one after another."""
+        """Sets dst to the blocks of all members, contiguous."""
         if len(set(blocks)) > 1:
             return self._swap(
                 dst, src.repeat(self._size), blocks, [src.numel()] * self._size, leave
@@ -224,20 +226,20 @@ class Collectives(Member):
         )
 
     def _spread(self, dst: torch.Tensor, blocks: Sequence[int]) -> None:
-        """Each member's block of dst goes to all others. Blocks follow one another."""
+        """Sends each member's block of dst to all others. Blocks are contiguous."""
         self._gather(dst, dst.split(list(blocks))[self._me].clone(), blocks)
 
     def _collected(self, scratch: torch.Tensor, src: torch.Tensor) -> list[torch.Tensor]:
-        """All members' src, in their order. Scratch has as many elements as all of them."""
+        """Gathers all members' src, in order, into scratch, which has their total size."""
         self._gather(scratch, src, [src.numel()] * self._size)
         return list(scratch.view(self._size, src.numel()))
 
     def _contributions(
         self, scratch: torch.Tensor, src: torch.Tensor, blocks: Sequence[int]
     ) -> list[torch.Tensor]:
-        """What all members have for this one's block, in their order. Scratch as above.
+        """Collects all members' contributions to this member's block, in order, in scratch.
 
-        src has a block for each member.
+        src has one block per member.
         """
         mine = blocks[self._me]
         self._swap(scratch, src, [mine] * self._size, blocks)

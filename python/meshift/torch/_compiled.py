@@ -1,7 +1,7 @@
-"""redistribute() under torch.compile: an operator that graphs hold as it is.
+"""redistribute() under torch.compile: a custom operator that graphs contain unchanged.
 
-The operator's `number` names what redistribute() was asked for when the graph was made. Ranks trace
-the same program, but numbers are each rank's own.
+The operator's `number` identifies the specs and settings of a traced redistribute() call. Numbers
+are local to a rank.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _numbers = itertools.count()
 
 
 def is_traced(local: torch.Tensor) -> bool:
-    """Whether the tensor stands for one that a graph will compute."""
+    """Whether the tensor is symbolic: a graph will compute its values."""
     return isinstance(local, (FakeTensor, FunctionalTensor))
 
 
 def redistribute_traced(
     local: torch.Tensor, source: DTensorSpec, target: DTensorSpec, settings: Settings
 ) -> torch.Tensor:
-    """As redistribute_local(), once the graph runs."""
+    """Adds an operator to the graph that runs redistribute_local()."""
     traced = current_world().traced
     asked = (source, target, settings)
     number = next((number for number, other in traced.items() if other == asked), None)
@@ -47,7 +47,7 @@ def _asked(number: int) -> tuple[DTensorSpec, DTensorSpec, Settings]:
     if found is None:
         raise RuntimeError(
             "this graph was made for a process group that is destroyed: torch._dynamo.reset() "
-            "makes torch.compile trace anew"
+            "makes torch.compile trace again"
         )
     return found  # type: ignore[no-any-return]
 
@@ -66,9 +66,10 @@ def _(local: torch.Tensor, number: int) -> torch.Tensor:
 
 
 def keep_in_graphs(function: Callable[..., object]) -> None:
-    """Makes torch.compile call the function as it is, where its arguments can be in a graph."""
+    """Makes torch.compile call the function without tracing it, if its arguments can be in a
+    graph."""
     numbers = torch.__version__.split("+")[0].split(".")[:2]
     if tuple(int(number) for number in numbers if number.isdigit()) >= _OPAQUE_FROM:
         torch.compiler.allow_in_graph(function)
-    else:  # says so where fullgraph=True does not allow the break
+    else:  # raises an error if fullgraph=True forbids the break
         function._torchdynamo_disable = True  # type: ignore[attr-defined]

@@ -1,5 +1,5 @@
-"""What CommDebugMode counts: each collective instruction once, by the functional collective that
-PyTorch's own redistribute would call.
+"""Counts for CommDebugMode: each collective instruction counts once, as the functional collective
+that PyTorch's own redistribute would call.
 
     call = counted(call, "all_reduce")
 """
@@ -22,8 +22,8 @@ _NAMES = {
 
 
 def counted(call: Call, kind: str) -> Call:
-    """The call of a collective instruction. Messages are no collectives to CommDebugMode, and what
-    one instruction calls may be several."""
+    """Wraps the call of a collective instruction. (CommDebugMode does not count messages, and one
+    instruction may make several calls.)"""
     packet = getattr(torch.ops.c10d_functional, _NAMES[kind])
 
     def run(pieces: Pieces, leave: bool) -> dist.Work | None:

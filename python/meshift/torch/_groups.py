@@ -1,4 +1,4 @@
-"""Process groups, and what is kept for one default process group."""
+"""Process groups, and the caches that belong to one default process group."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
-# Answers that are found again without talking to other ranks.
+# The size of local caches, which are used without communication.
 MOST_REMEMBERED = 4096
-# On a CPU, where torch keeps no freed memory, so much stays for the next call.
+# On a CPU, where torch does not cache freed memory, up to this size is kept for the next call.
 _KEPT_BYTES = 1 << 27
 
 Room = Sequence[torch.Tensor]
 
 
 class World:
-    """What belongs to one call of init_process_group: groups, and what others remember.
+    """The groups and caches of one call of init_process_group.
 
-    Groups are found by their ranks, ascending. For one mesh dim the mesh's own group is used. A
-    World holds no reference to the default group, and ends with it.
+    Groups are keyed by their ascending ranks. For one mesh dim the mesh's own group is used. A
+    World holds no reference to the default group, and is dropped with it.
     """
 
     def __init__(self, default: dist.ProcessGroup) -> None:
         self.timeout = timeout_of(default)
         self.thread = threading.get_ident()
-        # By mesh: what _redistribute.py keeps for it. By ranks and shape: what its ranks compare.
+        # By mesh: the state of _redistribute.py. By ranks and shape: the Agreement.
         self.meshes: dict[DeviceMesh, Any] = {}
         self.agreements: dict[Any, Any] = {}
-        # Redistributions that run at once, without comparing plans through the store.
+        # Redistributions that run without comparing plans through the store.
         self.settled: dict[Any, Any] = {}
-        # What redistribute() was asked for: the target's spec, and the settings.
+        # The target spec and settings of calls of redistribute().
         self.asked: dict[Any, Any] = {}
-        # By a pair of specs: how far Meshift takes a redistribution of DTensor's own.
+        # By pair of specs: the part of DTensor's own redistribution that Meshift does (_use.py).
         self.routes: dict[Any, Any] = {}
-        # By number: what redistribute() was asked for while something was traced.
+        # By number: the specs and settings of traced calls of redistribute().
         self.traced: dict[int, Any] = {}
         self._all_ranks = tuple(sorted(dist.get_process_group_ranks(default)))
-        # Not kept either: torch keeps what is not destroyed.
+        # Weak references: torch keeps groups that are not destroyed.
         self._groups: weakref.WeakValueDictionary[tuple[int, ...], dist.ProcessGroup] = (
             weakref.WeakValueDictionary()
         )
@@ -53,7 +53,8 @@ class World:
         self._kept = _Kept()
 
     def room(self, sizes: tuple[int, int], like: torch.Tensor) -> Room:
-        """Memory for so many elements: workspace and scratch. It is the next caller's afterwards."""
+        """Memory for workspace and scratch, of these numbers of elements. The next call reuses
+        it."""
         count = sizes[0] + sizes[1]
         dtype, num_bytes = like.dtype, count * like.element_size()
         if like.device.type != "cpu" or num_bytes > _KEPT_BYTES:
@@ -72,12 +73,12 @@ class World:
         return room
 
     def forget_room(self) -> None:
-        """After a call that failed: its messages may still come."""
+        """Drops the memory after a failed call, whose messages may still arrive."""
         self._kept.memory = torch.empty(0, dtype=torch.uint8)
         self._kept.rooms = {}
 
     def group(self, ranks: tuple[int, ...]) -> dist.ProcessGroup:
-        """The group of these ranks. All members call this in the same order of groups."""
+        """The group of these ranks. All members call this for their groups in the same order."""
         found = self._groups.get(ranks)
         if found is None and ranks == self._all_ranks:
             found = dist.group.WORLD
@@ -86,14 +87,14 @@ class World:
         return found
 
     def twin(self, ranks: tuple[int, ...], group: dist.ProcessGroup) -> dist.ProcessGroup:
-        """Another group of these ranks, with connections of its own; as group() is called."""
+        """Another group of these ranks with its own connections; called like group()."""
         found = self._twins.get(ranks)
         if found is None:
             found = self._twins[ranks] = self._make(ranks, "twin", timeout_of(group))
         return found
 
     def take_groups_of(self, mesh: DeviceMesh) -> None:
-        """Groups that the mesh has are not made. All its ranks call this before group()."""
+        """Registers the mesh's own groups for reuse. All its ranks call this before group()."""
         for dim in range(mesh.ndim):
             try:
                 group = mesh.get_group(dim)
@@ -111,7 +112,7 @@ class World:
 
 
 class _Kept(threading.local):
-    """Memory for the calls of a thread, and parts of it by sizes and dtype."""
+    """The memory for calls of one thread, and views of it by sizes and dtype."""
 
     def __init__(self) -> None:
         self.memory = torch.empty(0, dtype=torch.uint8)
@@ -122,7 +123,7 @@ _worlds: weakref.WeakKeyDictionary[dist.ProcessGroup, World] = weakref.WeakKeyDi
 
 
 def current_world() -> World:
-    """That of the default process group. ValueError where there is none."""
+    """The World of the default process group. ValueError: no group is initialised."""
     default = dist.group.WORLD
     if default is None:
         raise ValueError("torch.distributed.init_process_group() has not been called")
@@ -134,15 +135,15 @@ def current_world() -> World:
 
 
 def _forget_destroyed() -> None:
-    # A mesh may keep the default group, and a world its meshes. A thread sees only its own groups
-    # where torch simulates ranks by threads.
+    # Removes worlds of destroyed groups: a mesh may keep the default group alive, and a world its
+    # meshes. When torch simulates ranks by threads, a thread sees only its own groups.
     for group, world in list(_worlds.items()):
         if world.thread == threading.get_ident() and group not in distributed_c10d._world.pg_map:
             _worlds.pop(group, None)
 
 
 def is_gloo(group: dist.ProcessGroup, device_type: str) -> bool:
-    """Whether gloo moves the group's tensors on the CPU, also where its backend has no name."""
+    """Whether the group uses gloo for CPU tensors, even if its backend has no name."""
     if device_type != "cpu":
         return False
     try:
@@ -152,8 +153,8 @@ def is_gloo(group: dist.ProcessGroup, device_type: str) -> bool:
 
 
 class _Names:
-    """Names of groups that are made of some ranks: equal on all members, however many groups each
-    has. Where it stands in for torch's function, threads that want no name get torch's."""
+    """Replaces torch's function that names groups of some ranks: names are equal on all members,
+    independent of each rank's number of groups. Threads that set no name get torch's."""
 
     def __init__(self) -> None:
         self.wanted = threading.local()
@@ -173,8 +174,8 @@ _names = _Names()
 
 @contextlib.contextmanager
 def _named(text: str) -> Iterator[None]:
-    """Groups that this thread makes have a name of this text. torch's own count of groups stays as
-    it was: ranks outside do not count along."""
+    """Groups that this thread makes get a name derived from `text`. torch's own count of groups is
+    restored, because ranks outside do not increase theirs."""
     with _names.lock:
         _names.users += 1
         if _names.users == 1:
@@ -195,7 +196,7 @@ def _named(text: str) -> Iterator[None]:
 
 
 def timeout_of(group: dist.ProcessGroup) -> Any:
-    """How long its calls may take, or None for what torch takes."""
+    """The time-out of its calls, or None for torch's default."""
     for device in group._device_types:
         options = getattr(group._get_backend(device), "options", None)
         timeout = getattr(options, "_timeout", None)

@@ -1,4 +1,4 @@
-"""A member of a process group that compiles the collectives of a program."""
+"""Base class: a member of a process group that compiles the collectives of a program."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Member:
     def __init__(
         self, group: dist.ProcessGroup, me: int, size: int, dtype: torch.dtype, memory: Memory
     ) -> None:
-        # Not kept: destroying a group ends it.
+        # A weak reference, so that a destroyed group is freed.
         self._group = weakref.ref(group)
         self._me = me
         self._size = size
         self._dtype = dtype
         self._width = dtype.itemsize
-        # Where the backend may not know the dtype, bytes are moved.
+        # Bytes are sent if the backend may not support the dtype.
         self._as_bytes = dtype not in NATIVE_DTYPES
         self._memory = memory
 

@@ -1,4 +1,4 @@
-"""Collectives on gloo by messages between pairs: all at once, without a copy for each receiver.
+"""Collectives on gloo by messages between pairs, all at the same time, without a copy per receiver.
 
     messages = Messages(group, 0, 4, torch.float32, memory, twin)
     steps = messages.all_gather(instruction)
@@ -25,7 +25,8 @@ Work = Callable[[Pieces], Any]
 
 
 class Messages(Member):
-    """Steps of the member `me` of a group of `size`. Sums are made here, in the order of members."""
+    """Steps of the member `me` of a group of `size`. Sums are computed here, in the order of
+    members."""
 
     def __init__(
         self,
@@ -36,8 +37,8 @@ class Messages(Member):
         memory: Memory,
         twin: dist.ProcessGroup,
     ) -> None:
-        """`twin`: another group of the same members, for messages from higher to lower ones. gloo's
-        thread spins where a message comes over a connection that is being written to."""
+        """`twin`: another group of the same members, for messages from higher to lower members.
+        gloo's thread spins if a message arrives over a connection that is being written to."""
         super().__init__(group, me, size, dtype, memory)
         self._twin = weakref.ref(twin)
         self._others = [i for i in range(size) if i != me]
@@ -78,7 +79,7 @@ class Messages(Member):
         return [self._reduced(at, self._memory.blocks(at.src, blocks), dst)]
 
     def _reduced(self, at: Instruction, inputs: Sequence[Part], dst: Part) -> Step:
-        """Each member's block of the inputs is reduced at that member."""
+        """Reduces each member's block of the inputs at that member."""
         own = inputs[self._me]
         parts = self._memory.scratch_blocks([own.size] * self._size)
         parts[self._me] = own
@@ -97,7 +98,7 @@ class Messages(Member):
         meanwhile: Work | None = None,
         afterwards: Work | None = None,
     ) -> Step:
-        """Each member's src goes to its part of dst at all others."""
+        """Sends each member's src to its part of dst on all others."""
         return self._exchange(
             [(i, dst[i]) for i in self._others],
             [(i, src) for i in self._others],
@@ -114,10 +115,10 @@ class Messages(Member):
         meanwhile: Work | None = None,
         afterwards: Work | None = None,
     ) -> Step:
-        """Messages from and to members; empty ones are left out on both sides.
+        """Messages from and to members; empty ones are skipped on both sides.
 
-        `meanwhile` runs while messages travel, `afterwards` when all have come; `touched`: what they
-        touch beside the messages.
+        `meanwhile` runs while messages are in flight, `afterwards` when all have arrived;
+        `touched`: the places that both use besides the messages.
         """
         recvs = [(peer, part) for peer, part in recvs if part.size > 0]
         sends = [(peer, part) for peer, part in sends if part.size > 0]
@@ -134,8 +135,8 @@ class Messages(Member):
         def call(pieces: Pieces, leave: bool) -> None:
             up, down = self._both()
             state = pieces[CALL]
-            # Let gloo's thread read what has come: it cannot read from a connection that this
-            # thread is writing to, and spins.
+            # Let gloo's thread read arrived messages: it spins if it must read from a connection
+            # that this thread is writing to.
             os.sched_yield()
             works = [
                 (down if peer < self._me else up).send([self._raw(part, pieces)], peer, state.tag)
@@ -143,7 +144,7 @@ class Messages(Member):
             ]
             if meanwhile is not None:
                 meanwhile(pieces)
-            # To a rank that gave up, sending fails at once.
+            # Sending to a rank that gave up fails at once.
             for work in works:
                 work.wait()
             for work in state.receives.pop(number, ()):
@@ -156,17 +157,17 @@ class Messages(Member):
         return Step(call, touches, post if recvs else None, fills)
 
     def _both(self) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
-        """For messages from lower to higher members, and for others."""
+        """Splits messages: from lower to higher members, and the others."""
         return self._alive(), alive(self._twin)
 
     def _raw(self, part: Part, pieces: Pieces) -> torch.Tensor:
-        """Bytes, where gloo may not know the dtype."""
+        """As bytes if gloo may not support the dtype."""
         tensor = part.view(pieces)
         return tensor.view(torch.uint8) if self._as_bytes else tensor
 
 
 def _combined(at: Instruction, parts: Sequence[Part], dst: Part) -> Work | None:
-    """Reduces the parts, in their order."""
+    """Reduces the parts in order."""
     if dst.size == 0:
         return None
     op, divisor = str(at.op), at.divisor

@@ -1,8 +1,8 @@
-"""Programs with fewer copies: what was only moved is read where it was.
+"""Removes copies from programs: later instructions read a copied value at its origin.
 
     instructions = without_moves(program.instructions, program.groups, width=4)
 
-Results keep their bits: the same values reach the same places.
+Results have the same bits: the same values reach the same places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce_in_order")
 
 
 class Span(NamedTuple):
-    """Bytes of a piece, from `begin` to before `end`."""
+    """Bytes [begin, end) of a piece."""
 
     space: int
     begin: int
@@ -57,7 +57,7 @@ def without_moves(
 
 
 class Spans:
-    """What an instruction reads and writes."""
+    """The bytes that an instruction reads and writes."""
 
     def __init__(self, groups: Sequence[Group], width: int) -> None:
         self._groups = groups
@@ -94,14 +94,14 @@ class Spans:
         return [self._of(at.dst, at.count)]
 
     def own_block(self, at: Instruction) -> Span:
-        """Of an all_gather: where this rank's block is in its result."""
+        """This rank's block in the result of an all_gather."""
         assert at.dst is not None
         blocks, member = self._blocks(at), self._groups[at.group].member
         begin = at.dst.offset + sum(blocks[:member]) * self._width
         return Span(at.dst.space, begin, begin + blocks[member] * self._width)
 
     def of_box(self, at: Location, shape: Sequence[int], strides: Sequence[int]) -> Span:
-        """The smallest one with all elements of the box; strides are not negative."""
+        """The smallest span with all elements of the box; strides are not negative."""
         if 0 in shape:
             return self._of(at, 0)
         return self._of(at, 1 + sum((n - 1) * stride for n, stride in zip(shape, strides)))
@@ -116,7 +116,8 @@ class Spans:
 def _reading_the_source(
     spans: Spans, at: Instruction, rest: Sequence[Instruction]
 ) -> Optional[list[Instruction]]:
-    """The rest without `at`, where that only copies a part of the source to the workspace."""
+    """The instructions after `at`, rewritten to work without it, if `at` only copies a part of the
+    source to the workspace; else None."""
     if at.kind != "copy" or len(at.copies) != 1:
         return None
     (copy,) = at.copies
@@ -134,7 +135,7 @@ def _reading_the_source(
             if not span.meets(copied) or any(new.holds(span) for new in overwritten):
                 continue
             if overwritten or not copied.holds(span):
-                return None  # it reads other bytes as well
+                return None  # it also reads other bytes
         if not overwritten:
             one = _redirected(one, spans, copied, copy.src)
         overwritten += [span for span in spans.writes(one) if span.meets(copied)]
@@ -143,7 +144,7 @@ def _reading_the_source(
 
 
 def _gather_in_place(spans: Spans, instructions: list[Instruction], i: int) -> None:
-    """Lets a reduction write its result where an all_gather after it wants it."""
+    """Makes a reduction write its result to the place where a later all_gather needs it."""
     at = instructions[i]
     (src,), own = spans.reads(at), spans.own_block(at)
     if src.space != SPACE_WORKSPACE or src.meets(spans.writes(at)[0]) or src.begin == src.end:
@@ -166,7 +167,7 @@ def _gather_in_place(spans: Spans, instructions: list[Instruction], i: int) -> N
 
 
 def _redirected(at: Instruction, spans: Spans, copied: Span, source: Location) -> Instruction:
-    """Reads the source instead of its copy."""
+    """The instruction reading the source instead of its copy."""
 
     def moved(place: Location, span: Span) -> Location:
         if not span.meets(copied):

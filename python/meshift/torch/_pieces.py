@@ -14,20 +14,20 @@ import torch.distributed as dist
 
 from meshift.program import SPACE_SOURCE, Location
 
-# The call's state; source, target, workspace and scratch, flat and of one dtype.
+# The call's state; then source, target, workspace and scratch: flat tensors of one dtype.
 Pieces = Sequence[Any]
-# Returns the work that is left to be waited for, if it was asked to leave it.
+# Returns the unfinished work, if the second argument allows the call to leave any.
 Call = Callable[[Pieces, bool], Optional[dist.Work]]
 View = Callable[[Pieces], torch.Tensor]
-# A piece's number, the first element and the one past the last.
+# The number of a piece, its first element, and the end (exclusive).
 Place = tuple[int, int, int]
 
 CALL, SCRATCH = 0, 4
 
 
 class CallState:
-    """Of one run of a program on gloo. `tag`: of its messages; `receives`: those that are open, by
-    number of the step."""
+    """The state of one run of a program on gloo. `tag`: the tag of its messages; `receives`: posted
+    receives by step number."""
 
     __slots__ = ("receives", "tag")
 
@@ -37,7 +37,7 @@ class CallState:
 
 
 class Part(NamedTuple):
-    """Elements that follow one another, and the flat tensor of them."""
+    """Contiguous elements, and the function that gives their flat tensor."""
 
     view: View
     place: Place
@@ -48,10 +48,10 @@ class Part(NamedTuple):
 
 
 class Memory:
-    """Parts of the pieces. `scratch`: the elements that the parts so far need beside them."""
+    """Makes parts of the pieces. `scratch`: the number of scratch elements needed so far."""
 
     def __init__(self, sizes: Sequence[int], width: int) -> None:
-        """`sizes`: bytes of the pieces, but for scratch. `width`: bytes of an element."""
+        """`sizes`: bytes of the pieces, without scratch. `width`: bytes of an element."""
         self._sizes = [size // width for size in sizes]
         self._width = width
         self.scratch = 0
@@ -68,7 +68,7 @@ class Memory:
         return self.part(at, count).view
 
     def blocks(self, at: Location | None, counts: Sequence[int]) -> list[Part]:
-        """Parts of these sizes, one after another."""
+        """Contiguous parts of these sizes."""
         assert at is not None
         parts, offset = [], at.offset
         for count in counts:
@@ -77,12 +77,12 @@ class Memory:
         return parts
 
     def take_scratch(self, count: int) -> Part:
-        """The first elements of scratch: the same ones for all who take some."""
+        """The first `count` elements of scratch. All callers share them."""
         return self.scratch_blocks([count])[0]
 
     def scratch_blocks(self, counts: Sequence[int]) -> list[Part]:
         self.scratch = max(self.scratch, sum(counts))
-        if not self.scratch:  # there may be none
+        if not self.scratch:  # scratch may be empty
             return [self.part(Location(SPACE_SOURCE, 0), 0) for _ in counts]
         parts, offset = [], 0
         for count in counts:
@@ -99,10 +99,10 @@ def _of_scratch(offset: int, count: int) -> Part:
 
 
 class Step(NamedTuple):
-    """A call, and the places that it reads or writes; None for all.
+    """A call, and the places that it reads or writes; None: all places.
 
-    Where it receives messages, `post` begins to: any time before the call at which nobody touches
-    what the messages fill.
+    If it receives messages, `post` posts the receives. It may run at any earlier time after which
+    no other call touches `fills`.
     """
 
     call: Call
@@ -112,8 +112,8 @@ class Step(NamedTuple):
 
 
 def in_order(steps: Sequence[Step]) -> list[Call]:
-    """The calls of the steps, receives posted as early as can be: a message is sent at once where
-    its receiver waits for it. Receives keep their order, by which messages find them."""
+    """The calls of the steps, with receives posted as early as possible, because a message to a
+    waiting receiver is sent at once. Receives keep their order, by which messages are matched."""
     calls: list[Call] = []
     touched: list[Sequence[Place] | None] = []
     earliest = 0
@@ -141,6 +141,6 @@ def _meet(places: Sequence[Place] | None, others: Sequence[Place]) -> bool:
 
 
 def one_exchange_bytes(size: int) -> int:
-    """Up to so many bytes of all members, an all-reduce in their order is one exchange instead of
-    two: latency counts. Between two members both move the same bytes."""
+    """The largest total size in bytes at which an all-reduce in order is one exchange instead of
+    two, because latency dominates. With two members both ways send the same bytes."""
     return 1 << 22 if size == 2 else 1 << 18

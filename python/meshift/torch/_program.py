@@ -1,9 +1,9 @@
-"""Programs as lists of calls of torch and torch.distributed.
+"""Compiles programs to lists of calls of torch and torch.distributed.
 
     run = Executable(program, groups, torch.float32, (8, 6), exact=False)
     target = run(source, room, tag=7)
 
-On gloo the collectives are messages, which are quicker than its own collectives.
+On gloo collectives are made of messages, which are faster than gloo's own collectives.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from meshift.torch._specs import TORCH_DTYPES
 
 
 class Connections(NamedTuple):
-    """The process group of a group of the program; on gloo also another one of the same ranks."""
+    """The process group of a group of the program; on gloo also a second one of the same ranks."""
 
     group: dist.ProcessGroup
     twin: dist.ProcessGroup | None
 
 
 class Executable:
-    """The program of this rank. Its collectives are called by all members of their groups."""
+    """The compiled program of this rank. All members of a group call its collectives."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Executable:
         target_shape: Sequence[int],
         exact: bool,
     ) -> None:
-        """`groups`: those of program.groups, None where this rank is in none. `exact`: least and
-        largest floats are those of docs/dtypes.md, also of zeros and NaNs."""
+        """`groups`: for program.groups, None where this rank is not a member. `exact`: min and max
+        of floats follow docs/dtypes.md, also for zeros and NaNs."""
         self.dtype = dtype
         self.target_shape = tuple(target_shape)
         width = dtype.itemsize
@@ -53,7 +53,7 @@ class Executable:
         instructions = without_moves(program.instructions, program.groups, width)
         steps = [step for at in instructions for step in compiler.compile(at)]
         self._calls = in_order(steps)
-        # In elements: the workspace and the scratch that a call needs; None for neither.
+        # The sizes, in elements, of the workspace and scratch of a call; None: not needed.
         self.room: tuple[int, int] | None = (self._workspace, memory.scratch)
         if self.room == (0, 0):
             self.room = None
@@ -61,8 +61,8 @@ class Executable:
     def __call__(
         self, source: torch.Tensor, room: Sequence[torch.Tensor] | None, tag: int
     ) -> torch.Tensor:
-        """`source` is contiguous; `room` is of the sizes that self.room says. `tag`: by which gloo
-        tells the messages of this call from those of others, 0 to 2^31 - 1. A new tensor."""
+        """Runs the program; returns a new tensor. `source` is contiguous; `room` has the sizes in
+        self.room. `tag`, 0 to 2^31 - 1, distinguishes the messages of this call on gloo."""
         target, pieces = self._pieces(source, room, tag)
         for call in self._calls:
             call(pieces, False)
@@ -71,8 +71,8 @@ class Executable:
     def start(
         self, source: torch.Tensor, room: Sequence[torch.Tensor] | None, tag: int
     ) -> tuple[torch.Tensor, dist.Work | None, Pieces]:
-        """Leaves the last collective open, where it is the last call: the work, and what must
-        stay until it is done."""
+        """Runs the program without waiting for the last call if it is a collective. Returns the
+        target, the work, and the tensors that must live until it is done."""
         target, pieces = self._pieces(source, room, tag)
         work = None
         last = len(self._calls) - 1
@@ -89,7 +89,7 @@ class Executable:
 
 
 class _Compiler:
-    """Instructions as steps."""
+    """Compiles instructions to steps."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Compiler:
         who = (group, described.member, len(described.ranks), self._dtype, self._memory)
         by: Any = Collectives(*who, self._exact) if twin is None else Messages(*who, twin)
         if at.kind not in ("send_recv", "all_gather", "all_reduce", "reduce_scatter"):
-            raise NotImplementedError(f"{at.kind} is no instruction that torch can run")
+            raise NotImplementedError(f"torch cannot run the instruction {at.kind}")
         *steps, last = getattr(by, at.kind)(at)
         return [*steps, last._replace(call=counted(last.call, at.kind))]
 
@@ -186,7 +186,7 @@ def _copies(copies: Sequence[Copy], width: int) -> Step:
         for src, src_offset, dst, dst_offset, shape, src_strides, dst_strides in boxes:
             source, target = pieces[src], pieces[dst]
             assert source is not None and target is not None
-            # as_strided counts from the beginning of the storage.
+            # The offset of as_strided counts from the start of the storage.
             target.as_strided(shape, dst_strides, dst_offset + target.storage_offset()).copy_(
                 source.as_strided(shape, src_strides, src_offset + source.storage_offset())
             )
@@ -201,7 +201,7 @@ def _reach(space: int, offset: int, shape: Sequence[int], strides: Sequence[int]
 
 
 def _merged(boxes: list[Any]) -> list[Any]:
-    """Boxes that are alike, at equal distances, as one box of one more dim."""
+    """Merges equal boxes at equal distances into one box with one more dim."""
     merged: list[Any] = []
     i = 0
     while i < len(boxes):

@@ -1,6 +1,6 @@
 """One redistribution of this rank's tensor: plan, agree, make groups, compile; then run.
 
-All but the last is done once for a pair of specs, and kept with the default process group.
+Everything except running is done once per pair of specs, and cached with the default process group.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from meshift.torch._program import Connections, Executable
 from meshift.torch._specs import ranks_of, sharding_of
 
 Topology = Union[str, "meshift.Topology", None]
-# What gloo's messages over TCP take among processes of one machine, by python/bench/torch_live.py: a
-# round of small ones 1 ms and more, large ones 1 GB/s.
+# A topology for gloo's messages over TCP between processes of one machine, measured by
+# python/bench/torch_live.py: about 1 ms for a round of small messages, 1 GB/s for large ones.
 _GLOO = (
     '{"levels": [{"name": "tcp", "domain_size": 0, "bandwidth_bytes_per_us": 1000,'
     ' "latency_ns": 50000}], "constants": {"collective_latency_ns": 910000,'
     ' "message_latency_ns": 30000, "copy_latency_ns": 80000, "copy_bandwidth_bytes_per_us": 4000}}'
 )
-# Redistributions of a mesh; the oldest goes first.
+# The number of cached redistributions per mesh; the oldest is evicted first.
 _MOST_KEPT = 2048
 PROMISES = ("none", "replicas", "batch-invariant", "ordered")
 
 
 class Settings:
-    """What a plan is made with. Equal settings have equal plans."""
+    """The options of a plan. Equal settings give equal plans."""
 
     __slots__ = ("promise", "topology", "_hash")
 
     def __init__(self, promise: str = "replicas", topology: Topology = None) -> None:
-        """ValueError: no such promise, or no such topology."""
+        """ValueError: unknown promise or topology."""
         if promise not in PROMISES:
-            raise ValueError(f"promise is {promise!r}, which is none of {', '.join(PROMISES)}")
+            raise ValueError(f"unknown promise {promise!r}; expected {', '.join(PROMISES)}")
         self.promise = promise
         if isinstance(topology, str):
             topology = meshift.Topology(topology)
@@ -67,14 +67,14 @@ class Settings:
 
 
 def make_plan(source: DTensorSpec, target: DTensorSpec, settings: Settings) -> meshift.Plan:
-    """The plan that redistributing between the specs runs."""
+    """The plan for a redistribution between the specs."""
     return settings.plan(sharding_of(source), sharding_of(target), _engine_of(source.mesh))
 
 
 def _engine_of(mesh: DeviceMesh) -> str:
-    """The engine of Meshift whose reductions the backend's are like.
+    """The Meshift engine with the same reductions as the backend.
 
-    On gloo this package adds in the order of ranks, as the local engine does.
+    On gloo this package adds in rank order, as the local engine does.
     """
     return "local" if is_gloo(mesh.get_group(0), mesh.device_type) else "nccl"
 
@@ -115,15 +115,15 @@ class Redistribution:
             for group in program.groups
         ]
         self._agreement = agreement
-        # Of the last call's messages: no call takes what is left over from one that failed.
+        # The tag of the last call's messages, so that no call receives leftovers of a failed one.
         self._tag = int(plan.fingerprint[:7], 16)
         self._executable = Executable(program, groups, self.dtype, target_shape, exact)
 
     def run(self, local: torch.Tensor, async_op: bool = False) -> torch.Tensor:
-        """The target's local tensor; `local` itself where nothing changes.
+        """Returns the target's local tensor; `local` itself if nothing changes.
 
-        ValueError where `local` has another shape or dtype. Disagreement where the call failed, and
-        another rank failed in a call of another plan.
+        ValueError: `local` has another shape or dtype. Disagreement: the call failed, and another
+        rank failed in a call with another plan.
         """
         tag = self._tag = (self._tag + 1) & 0x7FFFFFFF
         if local.shape != self.source_shape or local.dtype != self.dtype:
@@ -161,13 +161,13 @@ class Redistribution:
             return target
         torch._C._distributed_c10d._register_work(target, work)
         pending = AsyncCollectiveTensor(target)
-        # They stay until the work is done.
+        # Keep them alive until the work is done.
         pending._meshift_pieces = pieces  # type: ignore[attr-defined]
         return pending
 
 
 def local_shape(sharding: meshift.Sharding, rank: int) -> tuple[int, ...]:
-    """Of the rank's local tensor. Each rank of a mesh holds an element of a tensor without dims."""
+    """The shape of the rank's local tensor. A tensor without dims has one element on each rank."""
     return tuple(sharding.local_box(rank).shape) if sharding.shape else ()
 
 
@@ -183,9 +183,9 @@ def redistribute_local(
     settings: Settings,
     async_op: bool = False,
 ) -> torch.Tensor:
-    """This rank's tensor of the target. A rank outside the mesh gets its own back.
+    """Returns this rank's local tensor of the target. A rank outside the mesh gets `local` back.
 
-    ValueError where `local` has not the shape or dtype that the source gives it.
+    ValueError: `local` does not have the shape or dtype of its part of the source.
     """
     world = current_world()
     key = (source, target, settings)
@@ -198,7 +198,8 @@ def redistribute_local(
 
 
 def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | None:
-    """Agrees with the other ranks of the mesh, and makes what is not there yet."""
+    """Compares the plan with the other ranks of the mesh, and creates missing groups and
+    programs."""
     source, target, settings = key
     mesh = source.mesh
     if target.mesh != mesh:
@@ -224,11 +225,11 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | No
 
 
 class _MeshState:
-    """What is kept for a mesh. All its ranks add, and drop, the same entries at the same calls."""
+    """The cache of a mesh. All its ranks add and evict the same entries at the same calls."""
 
     def __init__(self, mesh: DeviceMesh, world: World) -> None:
         ranks = ranks_of(mesh)
-        # Meshes that differ by names alone share it: to other ranks they are one.
+        # Meshes that differ only in names share the Agreement.
         key = (ranks, tuple(mesh.shape))
         agreement = world.agreements.get(key)
         if agreement is None:
@@ -254,7 +255,7 @@ def _name(plan: meshift.Plan) -> str:
 def _mismatch(
     local: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, plan: meshift.Plan
 ) -> str:
-    """Says how the tensor differs from what its sharding gives this rank; "" where it does not."""
+    """Describes how the tensor differs from this rank's part of the sharding; "" if it does not."""
     if local.shape == shape and local.dtype == dtype:
         return ""
     return (

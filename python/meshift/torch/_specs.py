@@ -1,4 +1,4 @@
-"""DTensor's placements as Meshift's shardings.
+"""Converts DTensor's placements to Meshift's shardings.
 
     sharding_of(dtensor._spec)      # meshift.Sharding("f32[8,6]", DeviceMesh("dp=2,tp=2"), "S(0),R")
 """
@@ -39,7 +39,7 @@ DTYPES = {
 }
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
-# Those that every backend moves and reduces.
+# The dtypes that every backend can send and reduce.
 NATIVE_DTYPES = {
     torch.float16,
     torch.bfloat16,
@@ -64,11 +64,11 @@ _OPS = {
 
 
 class Unsupported(NotImplementedError):
-    """What Meshift has no notation for."""
+    """A dtype or placement that Meshift does not have."""
 
 
 def mesh_of(mesh: DeviceMesh) -> meshift.DeviceMesh:
-    """The mesh with its names, or d0, d1, ... where they are no identifiers."""
+    """The mesh with its names, or d0, d1, ... if they are not identifiers."""
     names = mesh.mesh_dim_names
     if names is None or not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
         names = tuple(f"d{i}" for i in range(mesh.ndim))
@@ -76,26 +76,26 @@ def mesh_of(mesh: DeviceMesh) -> meshift.DeviceMesh:
 
 
 def ranks_of(mesh: DeviceMesh) -> tuple[int, ...]:
-    """In row-major order. Also while something is traced, where tensors have no values."""
+    """The ranks in row-major order. Works during tracing too, when tensors have no values."""
     with no_dispatch():
         return tuple(mesh.mesh.flatten().tolist())
 
 
 def sharding_of(spec: DTensorSpec) -> meshift.Sharding:
-    """Unsupported where the dtype or a placement has no counterpart, ValueError where a strided
-    shard is no order of shards."""
+    """Unsupported: the dtype or a placement has no counterpart. ValueError: a strided shard is not
+    a shard order."""
     meta = spec.tensor_meta
     if meta is None:
         raise Unsupported("a DTensorSpec without tensor_meta")
     dtype = DTYPES.get(meta.dtype)
     if dtype is None:
-        raise Unsupported(f"{meta.dtype} is no dtype of Meshift")
+        raise Unsupported(f"Meshift has no dtype for {meta.dtype}")
     shape = ",".join(str(int(size)) for size in meta.shape)
     return meshift.Sharding(f"{dtype}[{shape}]", mesh_of(spec.mesh), placements_text(spec))
 
 
 def placements_text(spec: DTensorSpec) -> str:
-    """ "S(0)[1],S(0)[0],R": the order of shards stands where it is not that of mesh dims."""
+    """ "S(0)[1],S(0)[0],R": the shard order is written if it is not mesh order."""
     order = shard_order(spec)
     words = []
     for dim, placement in enumerate(spec.placements):
@@ -108,7 +108,7 @@ def placements_text(spec: DTensorSpec) -> str:
         elif isinstance(placement, Replicate):
             words.append("R")
         else:
-            raise Unsupported(f"{placement!r} is no placement of Meshift")
+            raise Unsupported(f"Meshift has no placement for {placement!r}")
     return ",".join(words)
 
 
@@ -122,7 +122,7 @@ def shard_order(spec: DTensorSpec) -> Mapping[int, Sequence[int]]:
     if strided and getattr(spec, "use_strided_shard_as_shard_order", True) is False:
         raise Unsupported(f"{placements}: strided shards that are not an order of shards")
     order: dict[int, list[int]] = {}
-    # A shard is strided by the sizes of the mesh dims that cut before it and stand after it.
+    # The split factor of a shard is the product of the sizes of later mesh dims that cut before it.
     for dim in reversed(range(len(placements))):
         placement = placements[dim]
         if not isinstance(placement, (Shard, _StridedShard)):
@@ -137,7 +137,7 @@ def shard_order(spec: DTensorSpec) -> Mapping[int, Sequence[int]]:
             raise ValueError(
                 f"{placement!r} on mesh dim {dim} of {placements}: its split_factor {factor} is "
                 f"not the number of shards of the mesh dims {dims} that cut tensor dim "
-                f"{placement.dim} before it, so it is no order of shards"
+                f"{placement.dim} before it, so it is not an order of shards"
             )
     return order
 
@@ -145,7 +145,7 @@ def shard_order(spec: DTensorSpec) -> Mapping[int, Sequence[int]]:
 def require_placements(
     placements: Sequence[Placement], mesh: DeviceMesh, ndim: int
 ) -> tuple[Placement, ...]:
-    """One placement per mesh dim, with dims counted from the front."""
+    """Checks the placements: one per mesh dim; makes tensor dims non-negative."""
     placements = tuple(placements)
     for placement in placements:
         if not isinstance(placement, Placement):

@@ -1,4 +1,4 @@
-"""DTensor's own redistributions through Meshift, for as long as a context is open."""
+"""A context in which DTensor's own redistributions run Meshift's plans."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from meshift.torch._specs import Unsupported, sharding_of
 
 try:
     from torch.utils._debug_mode import get_active_debug_mode
-except ImportError:  # PyTorch has none yet
+except ImportError:  # older PyTorch
 
     def get_active_debug_mode() -> Any:  # type: ignore[misc]
         return None
 
 
 _NAME = "redistribute_local_tensor"
-# The first and the last minor version whose function this module has been tested to stand in for.
+# The first and the last minor version of PyTorch for which replacing the function was tested.
 _FIRST, _LAST = (2, 6), (2, 15)
 
 _lock = threading.RLock()
-# The settings of the open contexts, the innermost last, and what was replaced where.
+# The settings of the open contexts, the innermost last, and the replaced functions.
 _open: list[Settings] = []
 _replaced: list[tuple[Any, str, Callable[..., torch.Tensor]]] = []
 
 
 @contextlib.contextmanager
 def use(promise: str = "replicas", topology: Topology = None) -> Iterator[None]:
-    """DTensor's explicit and implicit redistributions run Meshift's plans within this context.
+    """Runs DTensor's explicit and implicit redistributions by Meshift's plans within this context.
 
-    It replaces one function in every module of torch that has it, for all threads, and puts it back
-    at the end. All ranks open and close it at the same places of the program. Contexts may nest;
-    the innermost one's settings count. PyTorch's own way goes what Meshift has no notation for, what
-    is traced, and all while a DebugMode records PyTorch's steps. RuntimeError: a PyTorch that this has not been tested with.
+    It replaces one function in every module of torch that has it, for all threads, and restores it
+    at the end. All ranks open and close the context at the same places of the program. Contexts may
+    nest; the settings of the innermost one apply. PyTorch's own code still runs for dtypes and
+    placements that Meshift does not have, during tracing, and while a DebugMode records PyTorch's
+    steps. RuntimeError: this version of PyTorch was not tested.
     """
     _require_known_torch()
     settings = settings_of(promise, topology)
@@ -69,9 +70,9 @@ def _require_known_torch() -> None:
         version = ()
     if len(version) != 2 or not _FIRST <= version <= _LAST:
         raise RuntimeError(
-            f"PyTorch {torch.__version__} is not known: meshift.torch.use() takes "
-            f"{_FIRST[0]}.{_FIRST[1]} to {_LAST[0]}.{_LAST[1]}. "
-            "meshift.torch.redistribute() needs no such knowledge"
+            f"meshift.torch.use() does not support PyTorch {torch.__version__}, only "
+            f"{_FIRST[0]}.{_FIRST[1]} to {_LAST[0]}.{_LAST[1]}; "
+            "meshift.torch.redistribute() works with newer versions too"
         )
 
 
@@ -108,7 +109,7 @@ def _standing_in_for(original: Callable[..., torch.Tensor]) -> Callable[..., tor
             return original(local, source, target_spec, async_op=async_op, **more)
 
         if more.get("is_backward"):
-            # PyTorch up to 2.6 hands over the input's placements.
+            # PyTorch up to 2.6 passes the input's placements.
             target_spec = DTensorSpec(
                 target_spec.mesh,
                 gradient_placements(current_spec.placements, target_spec.placements),
@@ -144,27 +145,28 @@ def _innermost() -> Settings | None:
 
 
 def _is_plain(local: torch.Tensor) -> bool:
-    """Whether the tensor has values, here and now, that no one traces."""
+    """Whether the tensor has values and is not being traced."""
     kind = type(local)
     if kind is not torch.Tensor and kind is not torch.nn.Parameter:
         if kind is not AsyncCollectiveTensor:
             return False
     if local.is_meta or torch.compiler.is_compiling():
         return False
-    # It records the steps of PyTorch's plans.
+    # A DebugMode records the steps of PyTorch's plans.
     return get_active_debug_mode() is None
 
 
-# How far Meshift goes; or to a spec between the two.
+# The part that Meshift does: all, nothing, or the way to a spec between the two.
 _ALL, _NOTHING = "all", "nothing"
 
 
 def _route(source: DTensorSpec, target: DTensorSpec) -> Any:
-    """What Meshift does of a redistribution; PyTorch does the rest.
+    """The part of a redistribution that Meshift does; PyTorch does the rest.
 
-    PyTorch's is what Meshift has no notation for, and the last step where a value becomes partial:
-    that is local, PyTorch's way differs from ours in what each rank holds, and programs may count
-    on it. A function of the specs, so equal on all ranks.
+    PyTorch does those with dtypes or placements that Meshift does not have, and the last step if a
+    value becomes partial. That step is local; PyTorch's version gives ranks other contributions
+    than ours, and programs may rely on them. The result depends on the specs only, so it is equal
+    on all ranks.
     """
     if source.mesh != target.mesh or source.mesh.get_coordinate() is None:
         return _NOTHING

@@ -1,7 +1,7 @@
 """Runs one body on all ranks: threads of this process, or real gloo processes.
 
 `threads(world, body, *args)` and `processes(world, body, *args)` call `body(rank, *args)` with a
-default process group of `world` ranks and return what the ranks returned, under
+default process group of `world` ranks and return the ranks' results, under
 `meshift.torch.use(use)` where `use` is a promise. Threads and processes are kept from one call to
 the next; each call makes a new process group.
 """
@@ -44,7 +44,7 @@ VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")
 
 @contextlib.contextmanager
 def used(promise):
-    """`meshift.torch.use(promise)`, or nothing where the promise is None."""
+    """`meshift.torch.use(promise)`, or nothing if the promise is None."""
     if promise is None:
         yield
     else:
@@ -90,7 +90,7 @@ class _ReduceScatter(_Reduced):
 
 
 class _Received(dist.distributed_c10d.Work):
-    """A message that is taken from its queue when it is waited for."""
+    """A message that is taken from its queue in its wait()."""
 
     def __init__(self, mailbox, tensor):
         super().__init__()
@@ -106,8 +106,8 @@ class _Received(dist.distributed_c10d.Work):
 class ThreadGroup(threaded.ProcessLocalGroup):
     """PyTorch's group of threads, with messages, all ops and marked sums.
 
-    While `marks` is set, a reduction scales its floats by a factor of its group's own. Two
-    groups that compute one sum then give different bits, whatever the order of the additions.
+    While `marks` is set, a reduction scales its floats by a different factor in each group. Two
+    groups that compute the same sum then give different bits, in any order of the additions.
     """
 
     marks = False
@@ -150,7 +150,7 @@ class ThreadGroup(threaded.ProcessLocalGroup):
         return _Received(self._mailbox(source, self._rank, tag), tensors[0])
 
 
-# The backend keeps its name, by which DeviceMesh tells the meshes of threads apart.
+# The backend keeps its name: DeviceMesh uses it to detect meshes of threads.
 threaded.ProcessLocalGroup = ThreadGroup
 
 
@@ -163,7 +163,7 @@ def marked_sums():
         ThreadGroup.marks = False
 
 
-# One thread a rank for all calls: caches tell ranks apart by the identity of their threads.
+# One thread per rank for all calls: caches identify ranks by their threads.
 EXECUTORS = []
 
 
@@ -333,7 +333,7 @@ def make(mesh, text, shape, dtype="float32", seed=0):
 
 
 def want(mesh, text, shape, dtype="float32", seed=0):
-    """What this rank must hold of that value in these placements."""
+    """The part of that value that this rank must hold in these placements."""
     full = oracle.full_tensor(shape, dtype, seed)
     return oracle.local(full, tuple(mesh.shape), text, tuple(mesh.get_coordinate()))
 
@@ -399,7 +399,7 @@ def full_of(shape, dtype, seed):
 def problems(
     mesh, cases, run=threads, ranks=None, world=None, subject="function", promise="replicas"
 ):
-    """The cases that some rank's tensor is wrong in, with the reason.
+    """The cases in which some rank's tensor is wrong, with the reason.
 
     A case is (shape, source, target) or (shape, source, target, dtype).
     """

@@ -1,4 +1,5 @@
-"""Local tensors by the definition of the placements alone, in NumPy, and a judge of results.
+"""The reference: computes local tensors in NumPy from the definition of the placements, and checks
+results.
 
 Placements are text: `R`, `S(dim)`, `P` or `P(op)`, and `SS(dim,split_factor)` for PyTorch's
 _StridedShard. A mesh is its shape; ranks are its row-major positions.
@@ -49,8 +50,8 @@ def cut(indices, parts):
 def local(full, mesh, text, coordinate, order=None):
     """The part of `full` that the rank at this coordinate holds.
 
-    It is cut mesh dim by mesh dim, or in this order of mesh dims, in which a strided shard is a
-    plain one.
+    It is cut mesh dim by mesh dim, or in the given order of mesh dims, in which a strided shard is
+    a plain one.
     """
     indices, placements = [np.arange(size) for size in full.shape], parse(text)
     for mesh_dim in order or range(len(mesh)):
@@ -75,7 +76,7 @@ def dims_of(text, kind):
 
 
 def flat(mesh, dims, coordinate):
-    """The position among the ranks that differ in `dims` only, and their number."""
+    """The position among the ranks that differ only in `dims`, and their number."""
     sizes = [mesh[i] for i in dims]
     position = np.ravel_multi_index([coordinate[i] for i in dims], sizes) if dims else 0
     return int(position), int(np.prod(sizes, dtype=int))
@@ -114,7 +115,7 @@ def full_tensor(shape, dtype="float32", seed=0, integers=True):
 
 
 class Source:
-    """What each rank holds before: its part of its contribution."""
+    """The source of each rank: its part of its contribution."""
 
     def __init__(self, full, mesh, text, seed=0, parts=None):
         self.mesh, self.text, self.dims = mesh, text, dims_of(text, "P")

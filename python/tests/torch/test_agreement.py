@@ -9,7 +9,8 @@ from harness import dtensor, function, mesh_of, processes, pytorch
 
 
 def ask(rank, shapes, targets, subject, absent=None, before=0):
-    """What this rank's redistribution says after so many that agree, and after how many seconds."""
+    """The error of this rank's redistribution after a number of calls that agree, and the seconds
+    that it took."""
     mesh = mesh_of((2, 2))
     for i in range(before):
         agreed = dtensor(oracle.full_tensor((4, 6)), mesh, "S(0),S(0)", (16, 6))
@@ -54,7 +55,7 @@ def test_ranks_that_agree_are_done():
 @pytest.mark.parametrize("before", [2, 20])
 @pytest.mark.parametrize("use", [None, "replicas"])
 def test_plans_that_were_used_before_can_mismatch_too(use, before):
-    # After the first calls, those whose peers are in another call time out.
+    # After the first calls, ranks whose peers are in another call time out.
     targets = ["R,R", "R,R", "S(1),S(1)", "S(1),S(1)"]
     subject = function if use is None else pytorch
     shapes = [(16, 6)] * 4
@@ -92,7 +93,7 @@ def test_a_rank_that_never_comes_is_a_time_out(before):
 
 
 def named_alike(rank):
-    # To other ranks they are one mesh: their calls are counted together.
+    # Other ranks see one mesh: the calls of both are counted together.
     from torch.distributed.device_mesh import init_device_mesh
 
     results = []
@@ -112,7 +113,7 @@ def test_meshes_of_the_same_ranks_agree_together():
 def retried(rank):
     """A call that one rank leaves early, then another of the same plan."""
     mesh = mesh_of((4,))
-    value = oracle.full_tensor((1 << 12, 64))  # 1 MiB: an exchange of shares, and one of sums
+    value = oracle.full_tensor((1 << 12, 64))  # 1 MiB: an exchange of parts, and one of sums
     tensor = dtensor(value * (rank + 1), mesh, "P", value.shape)
     for _ in range(5):  # later ones are not compared before they run
         function(tensor, "R")

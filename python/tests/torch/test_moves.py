@@ -57,7 +57,7 @@ def test_slices_that_stay():
     strided = copy((SOURCE, 0), (WORKSPACE, 0), (2, 2), (4, 1))
     from_target = copy((TARGET, 16), (WORKSPACE, 0), (4,))
     reduce = instruction("all_reduce", (WORKSPACE, 0), (TARGET, 0), 4)
-    # It reads bytes beside the slice as well.
+    # It also reads bytes beside the slice.
     wide = instruction("all_reduce", (WORKSPACE, 0), (TARGET, 0), 5)
     # A part is overwritten before all is read.
     zeros = instruction("fill_zero", dst=(WORKSPACE, 4), count=4)

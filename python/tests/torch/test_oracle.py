@@ -1,4 +1,4 @@
-"""The oracle agrees with PyTorch's placements, and the judge finds PyTorch's known defects."""
+"""The oracle agrees with PyTorch's placements, and its checks find PyTorch's known defects."""
 
 import numpy as np
 import pytest
@@ -100,7 +100,7 @@ def test_marks_find_sums_of_several_groups():
 @pytest.mark.slow
 @pytest.mark.skipif(VERSION < (2, 15), reason="this PyTorch fails on uneven tensors")
 def test_pytorch_is_right_and_divergent():
-    """The harness reproduces what was measured: no wrong data, and sums by several groups."""
+    """The harness reproduces the measurements: no wrong data, and sums by several groups."""
     cases = oracle.transitions()
     wrong, _ = tally(cases, "pytorch")
     with marked_sums():

@@ -1,4 +1,4 @@
-"""The code on DTensors in README.md and docs/python.md runs, where no other ranks are."""
+"""The code on DTensors in README.md and docs/python.md runs, on a single rank."""
 
 import pathlib
 import re

@@ -1,4 +1,5 @@
-"""What PyTorch's redistribution does must hold under `use()` too, but for its collectives."""
+"""Behaviours of PyTorch's redistribution that must hold under `use()` too, except for the
+collectives."""
 
 import itertools
 import random
@@ -283,13 +284,13 @@ def own_groups(rank):
         assert np.array_equal(array(result), want(mesh, after, (8, 4)))
 
 
-# Those that have more groups than others name groups with them alike.
+# Ranks with different numbers of groups give common groups equal names.
 def test_ranks_with_groups_of_their_own():
     processes(4, own_groups)
 
 
 def shared_groups(rank):
-    # Each rank has met other meshes before; for the same ranks all take the same group.
+    # Each rank has used other meshes before; all must use the same group for the same ranks.
     column, square, row = mesh_of((2,), [1, 3]), mesh_of((2, 2)), mesh_of((2,), [0, 1])
     for mesh, before in [(column, "S(0)"), (square, "S(0),R"), (row, "S(0)")]:
         if mesh.get_coordinate() is not None:

@@ -1,4 +1,4 @@
-"""Training under `use()`: equal bits where they are promised, PyTorch's losses elsewhere."""
+"""Training under `use()`: equal bits if they are promised, otherwise PyTorch's losses."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Every shape, mesh, dtype and reduce op: also what is empty, odd or strided."""
+"""Every shape, mesh, dtype and reduce op, with empty, odd and strided tensors."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""`use()`: DTensor's own redistributions go through Meshift inside of it, and only there."""
+"""`use()`: DTensor's own redistributions run Meshift's plans inside the context, and only there."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-// Many calls of a redistributor on one mesh: groups are made once.
+// Many calls of a redistributor on one mesh create each group only once.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 constexpr size_t kPairs = 40;
 constexpr int64_t kRounds = 25;
-constexpr int64_t kMostBytes = 1024;  // of a tensor below
+constexpr int64_t kMostBytes = 1024;  // the largest tensor below
 
 struct Pair {
   Sharding from;
@@ -72,7 +72,7 @@ TEST_P(EngineConformance, AThousandCallsMakeEachGroupOnce) {
       RedistributorStats first;
     };
     std::vector<Rank> ranks(job.size());
-    // One after another, since all use the same memory.
+    // In sequence, since all use the same memory.
     const auto call_all = [&](int64_t r) {
       Rank& rank = ranks[r];
       for (const Pair& pair : pairs) {
@@ -91,7 +91,7 @@ TEST_P(EngineConformance, AThousandCallsMakeEachGroupOnce) {
     job.Run({[&](Engine& engine, int64_t r) {
                ranks[r].in = engine.Allocate(kMostBytes).value();
                ranks[r].out = engine.Allocate(kMostBytes).value();
-               // Waiting for the peers would need them all at once.
+               // The ranks call in sequence here; agreement would wait for all of them at once.
                ranks[r].redistribute =
                    Redistributor::Create(mesh, &engine, {.agreement = Agreement::kOff}).value();
                call_all(r);
@@ -109,7 +109,7 @@ TEST_P(EngineConformance, AThousandCallsMakeEachGroupOnce) {
                EXPECT_EQ(stats.plans_made, kPairs);
                EXPECT_EQ(stats.programs_made, first.programs_made);
                EXPECT_EQ(stats.groups.created, first.groups.created);
-               // A group for each choice of some mesh dims, of all of them the root.
+               // A group for each subset of the mesh dims; that of all dims is the root.
                EXPECT_LE(stats.groups.created, (1 << mesh.NumDims()) - 2);
              },
              [&](Engine&, int64_t r) { ranks[r] = Rank(); }});

@@ -1,10 +1,10 @@
-// What every engine must do, as tests with parameters: an engine's test file instantiates them.
+// The requirements on every engine, as parameterized tests that an engine's test file instantiates.
 //
 //   INSTANTIATE_TEST_SUITE_P(Local, EngineConformance, testing::Values(ConformanceCase{
 //       "OneThread", [](int n) { return MakeMyJob(n); }}), ConformanceName);
 //
-// The tests compare with values computed from the definition, and look only at what ranks of this
-// process hold, so that a rank may also be a process.
+// The tests compare with values computed from the ops' definitions. They examine only the ranks of
+// this process, so that a rank may also be a process.
 #ifndef MESHIFT_TESTING_INTERNAL_CONFORMANCE_CONFORMANCE_H_
 #define MESHIFT_TESTING_INTERNAL_CONFORMANCE_CONFORMANCE_H_
 
@@ -20,11 +20,11 @@
 
 namespace meshift {
 
-// The ranks of one job that live in this process.
+// The ranks of a job that are in this process.
 class ConformanceJob {
  public:
-  // What one rank does, in phases; everything one phase puts on streams is finished by the time the
-  // next one waits for it. `rank` counts the ranks of the job.
+  // One rank's work, in phases. Everything that one phase puts on streams is finished before the
+  // next phase waits for it. `rank` is the rank in the job.
   using Phase = std::function<void(Engine& engine, int64_t rank)>;
 
   virtual ~ConformanceJob() = default;
@@ -37,7 +37,7 @@ class ConformanceJob {
 struct ConformanceCase {
   std::string name;
   std::function<std::unique_ptr<ConformanceJob>(int num_ranks)> make;
-  std::vector<int> sizes = {1, 2, 3, 5, 8};  // of jobs
+  std::vector<int> sizes = {1, 2, 3, 5, 8};  // sizes of jobs
 };
 
 inline std::string ConformanceName(const testing::TestParamInfo<ConformanceCase>& info) {
@@ -46,7 +46,7 @@ inline std::string ConformanceName(const testing::TestParamInfo<ConformanceCase>
 
 class EngineConformance : public testing::TestWithParam<ConformanceCase> {
  public:
-  // Runs `test` on a fresh job of each size.
+  // Runs `test` on a new job of each size.
   void ForEachSize(const std::function<void(ConformanceJob&)>& test) const;
 };
 

@@ -1,4 +1,4 @@
-// The group of all ranks, groups split from it, and the end of one.
+// The group of all ranks, groups split from it, and the end of a group.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -34,7 +34,7 @@ TEST_P(EngineConformance, WorldKnowsItself) {
   });
 }
 
-// Even and odd ranks sum among themselves, and then across, without waiting in between.
+// Even and odd ranks sum separately, and then across, without waiting in between.
 TEST_P(EngineConformance, SplitsIntoGroups) {
   ForEachSize([](ConformanceJob& job) {
     if (job.size() < 4) return;

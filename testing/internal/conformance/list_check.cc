@@ -65,7 +65,7 @@ class Check {
 
   int Below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
 
-  // "{3,0,2}": of a ragged shard of mesh dim d.
+  // "{3,0,2}": the sizes of a ragged shard of mesh dim d.
   std::string RandomSizes(int rows, int d) {
     std::vector<int> sizes(mesh_.dim(d).size, 0);
     for (int row = 0; row < rows; ++row) ++sizes[Below(static_cast<int>(sizes.size()))];
@@ -91,13 +91,13 @@ class Check {
       if (!source.ok()) continue;
       auto target = source->WithPlacements(to);
       if (!target.ok() || !MakePlan(*source, *target).ok()) continue;
-      // Often more than once, so that there is something to merge.
+      // Often adds the same pair several times, so that calls can be merged.
       list.insert(list.end(), 1 + Below(3), Pair(*source, *target));
     }
     return list;
   }
 
-  // 0, 1 or 2, as replicas have them: sums of these are exact in any order.
+  // 0, 1 or 2, equal on replicas: sums of these are exact in any order.
   std::vector<char> Contribution(const Sharding& from, size_t tensor) const {
     const DType dtype = from.dtype();
     const Box box = from.LocalBox(engine_->rank());

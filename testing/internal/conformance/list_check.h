@@ -19,12 +19,13 @@ struct ListCheckOptions {
   int lists = 50;
   uint64_t seed = 1;
   std::optional<int64_t> coalesce_bytes = std::nullopt;  // RedistributorOptions
-  RaggedSizes ragged_sizes = RaggedSizes::kSum;          // likewise
+  RaggedSizes ragged_sizes = RaggedSizes::kSum;          // PlannerOptions
 };
 
-// Makes random lists of tensors, equal on all ranks, whose sums are exact, and redistributes each
-// both ways. An error where a target differs in any bit, a list makes no fewer collectives over all
-// lists, sends more bytes than its tensors would, or less than rounding explains.
+// Makes random lists of tensors, equal on all ranks, with exact sums, and redistributes each list
+// in one call and in a call per tensor. An error if a target differs in any bit, if the lists do
+// not save collectives in total, or if a list sends more bytes than its tensors, or fewer than
+// rounding explains.
 absl::Status CheckLists(Engine* engine, const DeviceMesh& mesh, const ListCheckOptions& options);
 
 }  // namespace meshift

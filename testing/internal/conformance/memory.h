@@ -1,5 +1,5 @@
-// Streams and memory of the ranks that live in this process, for the conformance tests. A rank's
-// are used by the rank's own thread.
+// Streams and memory of this process's ranks, for the conformance tests. Each rank's objects are
+// used only by its own thread.
 //
 //   Streams streams(job.size());
 //   Buffers send(job.size());
@@ -43,10 +43,10 @@ class Streams {
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 
-// Memory of a rank's engine, which the host may not be able to reach.
+// Memory of a rank's engine, which the host may not be able to access.
 class Memory {
  public:
-  // Gets memory for `bytes` and queues writing them.
+  // Allocates memory for `bytes` and queues a copy to it.
   void Write(Engine& engine, Stream& stream, Bytes8 bytes) {
     host_ = std::move(bytes);
     auto buffer = engine.Allocate(size());
@@ -54,7 +54,7 @@ class Memory {
     buffer_ = *std::move(buffer);
     MESHIFT_EXPECT_OK(engine.CopyIn(host_.data(), data(), size(), stream));
   }
-  // Waits for the stream.
+  // Reads the bytes back; waits for the stream.
   Bytes8 Read(Engine& engine, Stream& stream) const {
     Bytes8 bytes(host_.size());
     MESHIFT_EXPECT_OK(engine.CopyOut(data(), bytes.data(), size(), stream));
@@ -67,7 +67,7 @@ class Memory {
   int64_t size() const { return static_cast<int64_t>(host_.size()); }
 
  private:
-  Bytes8 host_;  // as written; keeps until the copy is done
+  Bytes8 host_;  // the written bytes; must live until the copy is done
   std::unique_ptr<Buffer> buffer_;
 };
 

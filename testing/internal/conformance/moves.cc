@@ -114,7 +114,7 @@ TEST_P(EngineConformance, AllToAll) {
   });
 }
 
-// Every pair has a message of its own size; many have none, and one rank may have none at all.
+// Every pair has a message of a different size; many have none, and one rank may have none at all.
 TEST_P(EngineConformance, SendRecvOfUnevenMessages) {
   ForEachSize([](ConformanceJob& job) {
     Streams streams(job.size());

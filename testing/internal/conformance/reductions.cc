@@ -45,7 +45,7 @@ TEST_P(EngineConformance, AllReduce) {
   });
 }
 
-// What goes in segments or by other algorithms than small calls.
+// Large calls, which engines send in segments or by other algorithms than small ones.
 TEST_P(EngineConformance, LargeReductions) {
   ForEachSize([](ConformanceJob& job) {
     Streams streams(job.size());
@@ -80,7 +80,7 @@ TEST_P(EngineConformance, LargeReductions) {
   });
 }
 
-// Of any bits, NaN of all kinds included; looked at by gathering what each member holds.
+// Arbitrary bits, also NaN of all kinds. A gather then compares the results of all members.
 TEST_P(EngineConformance, AllReduceLeavesEqualBits) {
   ForEachSize([](ConformanceJob& job) {
     Streams streams(job.size());

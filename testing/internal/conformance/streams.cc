@@ -1,4 +1,4 @@
-// Events between streams, and the local kernels that are put on them.
+// Events between streams, and local kernels on streams.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace meshift::conformance {
 namespace {
 
-// The second stream copies what the first has gathered, and the first waits before it goes on.
+// The second stream copies the gathered data of the first, and the first waits for that.
 TEST_P(EngineConformance, EventsOrderStreams) {
   ForEachSize([](ConformanceJob& job) {
     Streams first(job.size());

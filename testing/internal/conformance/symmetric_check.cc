@@ -63,10 +63,10 @@ class Check {
     SymmetricTensor tensor() const { return {block.number, offset}; }
     void* data() const { return static_cast<char*>(block.data) + offset; }
   };
-  // The same on all ranks.
+  // A random number, the same on all ranks.
   int64_t Draw(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
 
-  // Bytes of the largest rank's part.
+  // Bytes of the largest rank's part of the tensor.
   static int64_t LargestBytes(const Sharding& sharding) {
     int64_t bytes = 1;
     for (const int64_t rank : sharding.mesh().Ranks()) {
@@ -88,7 +88,7 @@ class Check {
     return block;
   }
 
-  // This rank's values: of reductions 1 and 2, or any.
+  // This rank's values: 1 and 2 for reductions, otherwise arbitrary bytes.
   std::vector<uint8_t> Values(const Sharding& from, bool reduces) {
     std::mt19937_64 own(random_() + static_cast<uint64_t>(engine_->rank()));
     std::vector<uint8_t> bytes(LocalBytes(from));
@@ -130,7 +130,7 @@ class Check {
     const bool even = Draw(3) > 0;
     const int64_t n = mesh_.NumRanks();
     const int64_t rows = even ? n * (1 + Draw(6)) : 1 + Draw(5 * n);
-    // Now and then more than a part of a collective's work.
+    // Sometimes larger than one piece of a collective's work.
     const int64_t columns = 4 * mesh_.dim(1).size * (Draw(12) == 0 ? 64 : 1 + Draw(4));
     const std::string tensor = fmt::format("{}[{},{}]", Name(dtype), rows, columns);
     const std::string partial = fmt::format("P({})", Name(op));
@@ -144,8 +144,8 @@ class Check {
     return Annotate(status, fmt::format("{} -> {}", from.ToString(), to.PlacementsText()));
   }
 
-  // Makes the redistribution both ways. A miss is right where the plan is more than one step, or
-  // the engine has no such call.
+  // Redistributes both ways. A miss is right if the plan has more than one step, or if the engine
+  // does not support the call.
   absl::Status Compare(SymmetricPool& pool, const Sharding& from, const Sharding& to,
                        bool reduces) {
     MESHIFT_ASSIGN_OR_RETURN(const Block source, Allocate(pool, LargestBytes(from)));
@@ -195,7 +195,7 @@ class Check {
                       after.hits - before.hits, after.Missed(reason) - before.Missed(reason),
                       Name(reason));
     }
-    // Nobody reads more of this rank than it has, or less than others need.
+    // No rank reads more of this rank than it has, or less than others need.
     const int64_t whole = LocalBytes(reduces ? from : to);
     const int64_t own = LocalBytes(reduces ? to : from);
     const int64_t sent = reduces ? whole - own : own * (pool.communicator()->size() - 1);
@@ -207,7 +207,7 @@ class Check {
     return pool.Free(target.block.number);
   }
 
-  // A call with this use must miss, by this reason, and be right.
+  // The call must miss for this reason, and its result must be right.
   absl::Status ExpectMiss(SymmetricMiss reason, const Sharding& from, const Sharding& to,
                           const SymmetricUse& use, void* source, void* target, bool list = false) {
     const int64_t before = redistribute_->stats().symmetric.Missed(reason);
@@ -247,7 +247,7 @@ class Check {
     const SymmetricTensor out{b.number, 0};
     MESHIFT_RETURN_IF_ERROR(ExpectMiss(M::kSource, from, to, {pool, {}, out}, a.data, b.data));
     MESHIFT_RETURN_IF_ERROR(ExpectMiss(M::kTarget, from, to, {pool, in, {}}, a.data, b.data));
-    // Gathered columns do not lie one behind the other.
+    // Gathered columns are not contiguous.
     MESHIFT_RETURN_IF_ERROR(
         ExpectMiss(M::kOperation, columns, rows, {pool, in, out}, a.data, b.data));
     MESHIFT_RETURN_IF_ERROR(ExpectMiss(
@@ -255,15 +255,15 @@ class Check {
     MESHIFT_RETURN_IF_ERROR(ExpectMiss(M::kOverlap, from, to, {pool, in, in}, a.data, a.data));
     MESHIFT_RETURN_IF_ERROR(
         ExpectMiss(M::kList, from, to, {pool, in, out}, a.data, b.data, /*list=*/true));
-    // No part fits behind this offset.
+    // The block has no room for a part after this offset.
     MESHIFT_ASSIGN_OR_RETURN(const SymmetricBlock e, first_->Allocate(256));
     const int64_t late = e.bytes - 16;
     const SymmetricTensor beyond{e.number, late};
-    // Behind the block there is memory of the pool, so that the ordinary call may write it.
+    // The block is followed by memory of the pool, so the ordinary call may write it.
     MESHIFT_ASSIGN_OR_RETURN(const SymmetricBlock behind, first_->Allocate(LargestBytes(to)));
     MESHIFT_RETURN_IF_ERROR(ExpectMiss(M::kSize, from, to, {pool, in, beyond}, a.data,
                                        static_cast<char*>(e.data) + late));
-    // What a call says of its tensors must be so.
+    // The call's tensors must match its symmetric use.
     const SymmetricUse wrong{pool, in, out};
     const absl::Status refused = (*redistribute_)({.from = from,
                                                    .to = to,
@@ -295,8 +295,8 @@ class Check {
   std::mt19937_64 random_;
   Redistributor* redistribute_ = nullptr;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<SymmetricPool> first_;  // of the groups over mesh dim 0
-  std::unique_ptr<SymmetricPool> both_;   // of all ranks
+  std::unique_ptr<SymmetricPool> first_;  // for the groups over mesh dim 0
+  std::unique_ptr<SymmetricPool> both_;   // for all ranks
 };
 
 }  // namespace

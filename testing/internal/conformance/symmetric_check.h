@@ -1,4 +1,4 @@
-// Redistributions on symmetric memory against the ordinary ones, on any engine: for tests.
+// Compares redistributions on symmetric memory with ordinary ones, on any engine. For tests.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckSymmetric(engine, mesh, {.cases = 100, .seed = 1}));
 #ifndef MESHIFT_TESTING_INTERNAL_CONFORMANCE_SYMMETRIC_CHECK_H_
@@ -17,17 +17,17 @@ namespace meshift {
 struct SymmetricCheckOptions {
   int cases = 100;
   uint64_t seed = 1;
-  // Whether the engine does blocks of unequal sizes; else these must be misses.
+  // Whether the engine supports blocks of unequal sizes; if not, these must be misses.
   bool uneven = true;
-  // Reductions of values whose sums are rounded, and of bits that are any; else of 1 and 2.
+  // Whether to reduce values whose sums round, and arbitrary bits; else only 1 and 2.
   bool rounds = true;
-  // Which reductions the engine does there; null: all. Others must be misses.
+  // The reductions that the engine supports there; null: all. Others must be misses.
   bool (*reduces)(DType dtype, ReduceOp op) = nullptr;
 };
 
-// All ranks of the mesh, which has two dims of size > 1, call it. Random gathers and
-// reduce-scatters of all dtypes and sizes, each made twice: results are equal bit for bit, and what
-// should go by symmetric memory does. Then one miss of each reason.
+// Collective over all ranks of the mesh, which has two dims of size > 1. Makes random gathers and
+// reduce-scatters of all dtypes and sizes, each both ways: the results must be equal bit for bit,
+// and symmetric memory must be used where it is supported. Then makes one miss for each reason.
 absl::Status CheckSymmetric(Engine* engine, const DeviceMesh& mesh,
                             const SymmetricCheckOptions& options);
 

@@ -29,8 +29,9 @@ constexpr int64_t kThreads = 8;
 constexpr int64_t kElements = 6;
 constexpr int64_t kGroups = 16;
 
-// Three ways to make a cube of the ranks, whose edges and faces have no two ranks in common but
-// where they are one group, and a mesh that is no cube. Together sixteen groups for each rank.
+// Three ways to arrange the ranks as a cube, such that two edges or faces share at most one rank
+// unless they are equal, and a mesh that is not a cube. Together they give each rank sixteen
+// groups.
 struct Partition {
   const char* mesh;
   const char* placements;
@@ -58,12 +59,12 @@ constexpr std::array<Partition, kGroups> kPartitions = {{
     {kSecondCube, "P,R,P"},
 }};
 
-// What a call with one of the partitions does on this rank.
+// This rank's call with one of the partitions.
 struct Subject {
   Sharding from;
   Sharding to;
   int32_t members = 0;
-  int32_t ranks = 0;  // their sum
+  int32_t ranks = 0;  // the sum of the group's ranks
 };
 
 // One rank's calls.
@@ -71,9 +72,9 @@ class Caller {
  public:
   static absl::StatusOr<Caller> Create(Engine* engine, std::chrono::nanoseconds timeout);
 
-  // Makes the call, and judges its result. From any thread.
+  // Makes the call, and checks its result. Thread-safe.
   absl::Status Call(int64_t ticket);
-  // Every thread makes the calls that `calls` says, in order; the first error.
+  // Runs one thread per list of `calls`, which makes the calls in order. Returns the first error.
   absl::Status RunThreads(const std::vector<std::vector<int64_t>>& calls);
   RedistributorStats stats() const { return redistribute_.stats(); }
 
@@ -216,7 +217,7 @@ absl::Status CheckMissingTicket(Engine* engine) {
   constexpr int64_t kMissing = 21;
   constexpr int64_t kCalls = 32;
   const bool misses = engine->rank() == kRanks - 1;
-  // The others are told by this rank, well before their own time.
+  // The others learn it from this rank, well before their own time-out.
   MESHIFT_ASSIGN_OR_RETURN(
       Caller caller,
       Caller::Create(engine, misses ? std::chrono::seconds(1) : std::chrono::seconds(60)));

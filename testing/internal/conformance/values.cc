@@ -20,7 +20,7 @@
 namespace meshift::conformance {
 namespace {
 
-// `value` as an element of `dtype`, at the end of `out`.
+// Appends `value` to `out` as an element of `dtype`.
 template <typename T>
 void Put(T value, Bytes8* out) {
   out->resize(out->size() + sizeof(T));
@@ -61,7 +61,7 @@ void Encode(DType dtype, float value, Bytes8* out) {
     case DType::kC128:
       return Put(std::complex<double>(value, 0), out);
     case DType::kF4E2M1:
-      return;  // nothing reduces it
+      return;  // it is never reduced
   }
 }
 
@@ -71,7 +71,7 @@ int64_t Value(DType dtype, ReduceOp op, int64_t rank, int64_t i) {
   return (rank * 5 + i * 3) % 4;
 }
 
-// By definition; averages divide by `size`.
+// The result by the op's definition; averages divide by `size`.
 float Expected(DType dtype, ReduceOp op, int64_t size, int64_t i) {
   int64_t result = Value(dtype, op, 0, i);
   for (int64_t r = 1; r < size; ++r) {

@@ -1,8 +1,8 @@
-// The values that ranks contribute in the conformance tests, and what has to come of them by the
-// definition of each op: a second source of truth, in plain integers.
+// The ranks' contributions in the conformance tests, and the right results of each op: an
+// independent reference in plain integers.
 //
-//   Contribution(DType::kF32, ReduceOp::kSum, /*rank=*/1, /*count=*/37);   // of one rank
-//   Result(DType::kF32, ReduceOp::kSum, /*size=*/4, /*first=*/0, 37);      // of four
+//   Contribution(DType::kF32, ReduceOp::kSum, /*rank=*/1, /*count=*/37);   // one rank's
+//   Result(DType::kF32, ReduceOp::kSum, /*size=*/4, /*first=*/0, 37);      // of four ranks
 #ifndef MESHIFT_TESTING_INTERNAL_CONFORMANCE_VALUES_H_
 #define MESHIFT_TESTING_INTERNAL_CONFORMANCE_VALUES_H_
 
@@ -20,18 +20,18 @@ namespace meshift::conformance {
 using Bytes8 = std::vector<uint8_t>;
 
 // `count` elements of a rank: small, so that sums and products of eight ranks are exact or round in
-// one way; a dropped or doubled contribution shows.
+// only one way. A dropped or doubled contribution is detected.
 Bytes8 Contribution(DType dtype, ReduceOp op, int64_t rank, int64_t count);
 // Elements first .. first+count-1 of the reduction over ranks 0 .. size-1; averages divide by size.
 Bytes8 Result(DType dtype, ReduceOp op, int64_t size, int64_t first, int64_t count);
-// Result does not know these averages: in wider types a third has other digits than in f32.
+// Averages that Result does not support: in wider types a third has other digits than in f32.
 bool IsInexactAverage(DType dtype, ReduceOp op, int64_t size);
 
-// Any bytes, for collectives that only copy.
+// Arbitrary bytes, for collectives that only copy.
 Bytes8 Pattern(int64_t seed, int64_t bytes);
-// Any elements, every bit by chance.
+// Elements with random bits.
 Bytes8 AnyBits(DType dtype, ReduceOp op, int64_t rank, int64_t bytes);
-// Counts of blocks, even ones. Kind 0: none; 1: all for the last member; 2: 0 for some.
+// Block counts, all even. Kind 0: all 0; 1: all on the last member; 2: 0 for some.
 std::vector<int64_t> RaggedCounts(int64_t size, int kind);
 
 Bytes8 Slice(const Bytes8& bytes, int64_t first, int64_t count);
@@ -50,7 +50,7 @@ std::vector<T> ValuesOf(const Bytes8& bytes) {
   return values;
 }
 
-// All dtypes and ops, or one in MESHIFT_TEST_FRACTION; then `salt` says which.
+// All dtypes and ops, or one in MESHIFT_TEST_FRACTION, selected by `salt`.
 void ForEachReduction(int64_t salt, const std::function<void(DType, ReduceOp)>& visit);
 // "sum of 37 x f32, rank 1 of 4"
 std::string Text(DType dtype, ReduceOp op, int64_t size, int64_t rank, int64_t count);

@@ -26,7 +26,7 @@ absl::Status DeviceFixture::Open(int ordinal) {
   MESHIFT_ASSIGN_OR_RETURN(driver_, CudaDriver::Load());
   MESHIFT_ASSIGN_OR_RETURN(const int count, driver_->InitAndCountDevices());
   if (ordinal < 0 || ordinal >= count) {
-    return FailedPrecondition("there is no device {}; the driver has {}", ordinal, count);
+    return FailedPrecondition("device {} does not exist; the driver has {}", ordinal, count);
   }
   MESHIFT_RETURN_IF_ERROR(driver_->DriverGetVersion(&driver_version_));
   CUdevice device = 0;
@@ -46,7 +46,7 @@ absl::Status DeviceFixture::Open(int ordinal) {
 }
 
 DeviceFixture::~DeviceFixture() {
-  // At the end of a check; errors have been seen before.
+  // At the end of a check; earlier errors were reported before.
   if (device_ < 0) return;
   if (stream_ != nullptr) driver_->StreamSynchronize(stream_).IgnoreError();
   kernels_.reset();

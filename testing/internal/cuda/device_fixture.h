@@ -1,11 +1,11 @@
-// One device for tests and checks: its primary context, a stream, the kernels and memory.
+// A device for tests and checks: its primary context, a stream, kernels and memory.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto device, DeviceFixture::Create(0));
 //   MESHIFT_ASSIGN_OR_RETURN(CUdeviceptr data, device->Allocate(1 << 20));
 //   MESHIFT_RETURN_IF_ERROR(device->kernels().FillZero(..., device->stream()));
 //   MESHIFT_RETURN_IF_ERROR(device->Synchronize());
 //
-// Used by the thread that made it, whose current context becomes the device's.
+// Use it only on the thread that made it; the device's context becomes current there.
 #ifndef MESHIFT_TESTING_INTERNAL_CUDA_DEVICE_FIXTURE_H_
 #define MESHIFT_TESTING_INTERNAL_CUDA_DEVICE_FIXTURE_H_
 
@@ -26,7 +26,7 @@ namespace meshift {
 
 class DeviceFixture {
  public:
-  // UNAVAILABLE or FAILED_PRECONDITION where there is no driver or no device `ordinal`.
+  // UNAVAILABLE or FAILED_PRECONDITION without a driver, or if device `ordinal` does not exist.
   static absl::StatusOr<std::unique_ptr<DeviceFixture>> Create(int ordinal);
   ~DeviceFixture();
   DeviceFixture(const DeviceFixture&) = delete;
@@ -38,12 +38,12 @@ class DeviceFixture {
   const std::string& name() const { return name_; }       // "NVIDIA H100 80GB HBM3"
   int driver_version() const { return driver_version_; }  // 13000: CUDA 13.0
 
-  // Memory that is freed with the fixture.
+  // Memory is freed with the fixture.
   absl::StatusOr<CUdeviceptr> Allocate(int64_t bytes);
   absl::Status Synchronize() const { return driver_->StreamSynchronize(stream_); }
-  // What `work` puts on the stream is captured into a graph, which is then launched once.
+  // Captures the work that `work` puts on the stream into a graph, and launches the graph once.
   absl::Status RunAsGraph(absl::FunctionRef<absl::Status()> work) const;
-  // Milliseconds that the device spends on what `work` puts on the stream.
+  // The device's time, in milliseconds, for the work that `work` puts on the stream.
   absl::StatusOr<float> TimeMs(absl::FunctionRef<absl::Status()> work) const;
 
  private:
@@ -52,7 +52,7 @@ class DeviceFixture {
 
   std::shared_ptr<const CudaDriver> driver_;
   std::unique_ptr<CudaKernels> kernels_;
-  CUdevice device_ = -1;  // -1: no context to give back
+  CUdevice device_ = -1;  // -1: no context to release
   CUstream stream_ = nullptr;
   CUevent begin_ = nullptr;
   CUevent end_ = nullptr;

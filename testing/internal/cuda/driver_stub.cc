@@ -1,7 +1,7 @@
 // A driver library on a machine without a GPU: every call fails with CUDA_ERROR_NO_DEVICE. With
-// MESHIFT_WITHOUT_FUNCTION it also lacks the last function that is looked for, as an old driver
-// may; with MESHIFT_OF_CUDA_12 it starts, and is too old. Written without cuda.h, whose
-// declarations it does not follow: hardly an argument is looked at.
+// MESHIFT_WITHOUT_FUNCTION the last function that is looked up is missing, as in an old driver.
+// With MESHIFT_OF_CUDA_12 the driver starts, but is too old. Written without cuda.h; the signatures
+// differ, since most arguments are ignored.
 #include "comm/cuda/driver_functions.h"
 
 #ifdef MESHIFT_OF_CUDA_12

@@ -26,7 +26,7 @@ void RunThreads(const void* params, uint32_t blocks) {
   }
 }
 
-// The threads of a block meet twice for each tile.
+// The threads of a block synchronize twice per tile.
 void RunTransposeBoxes(const void* untyped, uint32_t blocks) {
   const auto& params = *static_cast<const CopyBoxesParams*>(untyped);
   alignas(16) unsigned char shared[kTransposeSharedBytes];

@@ -1,6 +1,6 @@
-// Runs a kernel on the CPU, block by block and thread by thread: the very source that nvcc
-// compiles, with the very parameters of a launch. Slow; for tests, and for what stands in for a GPU
-// in tests.
+// Runs a kernel on the CPU, block by block and thread by thread, from the same source that nvcc
+// compiles, with the same parameters as a launch. Slow; for tests, and for the GPU stand-in of
+// tests.
 //
 //   MESHIFT_RETURN_IF_ERROR(EmulateLaunch("meshift_fill", blocks, &params));
 //
@@ -16,7 +16,7 @@
 namespace meshift::cuda {
 
 // Runs the kernel of an entry point (kernel_params.h) with `blocks` blocks of kThreads threads on
-// its struct of parameters. NOT_FOUND where no kernel has that name.
+// its parameter struct. NOT_FOUND for an unknown kernel.
 absl::Status EmulateLaunch(const std::string& entry, uint32_t blocks, const void* params);
 
 }  // namespace meshift::cuda

@@ -43,22 +43,23 @@ int64_t Between(Random& random, int64_t least, int64_t most) {
   return std::uniform_int_distribution<int64_t>(least, most)(random);
 }
 
-// Work on memory that begins at `base`, of the host or of the device.
+// Work on host or device memory that begins at `base`.
 using HostWork = std::function<absl::Status(char* base)>;
 using DeviceWork = std::function<absl::Status(char* base, const CudaKernels&, CUstream)>;
 
-// Cases are collected until their memory is a batch, then run together.
+// Collects cases until their memory is a batch, then runs them together.
 class Batch {
  public:
   Batch(DeviceFixture& device, uint64_t seed) : random(seed), device_(device) {}
 
-  // Where `bytes` bytes lie, `misalignment` behind a multiple of 256 and apart from all others.
+  // Reserves `bytes` bytes at `misalignment` past a multiple of 256, apart from all others. Returns
+  // the offset.
   int64_t Place(int64_t bytes, int64_t misalignment) {
     const int64_t place = size_ + misalignment;
     size_ = (place + bytes + 64 + 255) / 256 * 256;
     return place;
   }
-  // As above; numbers of `dtype` that are close to one another go there.
+  // The same, filled with numbers of `dtype` that are close to one another.
   int64_t PlaceNumbers(DType dtype, int64_t count, int64_t misalignment) {
     const int64_t bytes = Bytes(dtype, count);
     const int64_t place = Place(bytes, misalignment);
@@ -158,7 +159,7 @@ class Batch {
   std::vector<std::pair<int64_t, std::vector<char>>> initial_;
 };
 
-// Now and then elements do not lie at multiples of their size.
+// Sometimes elements do not lie at multiples of their size.
 int64_t RandomMisalignment(Random& random) {
   return random() % 3 == 0 ? Between(random, 1, 17) : 0;
 }
@@ -174,7 +175,7 @@ int64_t RandomCount(Random& random) {
   }
 }
 
-// A box within a larger tensor, whose dims lie in any order.
+// Strides of a box in a larger tensor, with dims in random order.
 Shape RandomStrides(Random& random, const Shape& shape) {
   std::vector<int> order(shape.size());
   std::iota(order.begin(), order.end(), 0);
@@ -273,7 +274,7 @@ void AddReduceCase(Batch& batch, DType dtype, ReduceOp op) {
   std::vector<int64_t> places;
   for (int64_t k = 0; k < num_inputs; ++k) {
     places.push_back(batch.PlaceNumbers(dtype, count, misalignment));
-    if (random() % 4 == 0) batch.Place(256, 0);  // then they are at unequal distances
+    if (random() % 4 == 0) batch.Place(256, 0);  // then the inputs are at unequal distances
   }
   const int64_t out = batch.Place(Bytes(dtype, count), misalignment);
   const Reduction reduction{
@@ -329,7 +330,7 @@ void AddFillCase(Batch& batch, DType dtype, ReduceOp op) {
       });
 }
 
-// `add` for each dtype and op that go together.
+// Calls `add` for each valid pair of dtype and op.
 template <typename AddCase>
 absl::StatusOr<CaseTally> ForEachOp(DeviceFixture& device, uint64_t seed, int rounds, AddCase add) {
   Batch batch(device, seed);
@@ -363,7 +364,7 @@ absl::StatusOr<CaseTally> RunCastCases(DeviceFixture& device, uint64_t seed, int
   for (int i = 0; i < rounds; ++i) {
     for (int f = 0; f < kNumDTypes; ++f) {
       for (int t = 0; t < kNumDTypes; ++t) {
-        // f4e2m1 is only cast to itself, and counts of it are even.
+        // f4e2m1 can only be cast to itself, and its counts must be even.
         if (static_cast<DType>(f) == DType::kF4E2M1) continue;
         if (!CheckCast(static_cast<DType>(f), static_cast<DType>(t)).ok()) continue;
         AddCastCase(batch, static_cast<DType>(f), static_cast<DType>(t));

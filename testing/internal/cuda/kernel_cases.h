@@ -1,6 +1,5 @@
-// Random cases for the kernels on a real device: each is run there and by its twin on the CPU, in
-// memory that starts out with equal bytes, and must end with equal bytes, those around what it
-// writes included.
+// Random cases for the kernels on a real device. Each runs there and on the CPU, in memory with
+// equal bytes, and must leave equal bytes, also around its output.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(CaseTally tally, RunCopyCases(*device, /*seed=*/1, /*cases=*/500));
 //   if (tally.wrong > 0) Print(tally.first_wrong);    // "cast of 4097 bf16 to f32, ..."
@@ -23,7 +22,7 @@ struct CaseTally {
 
 // Every second batch of cases runs as one captured graph. An error of the driver ends the run.
 absl::StatusOr<CaseTally> RunCopyCases(DeviceFixture& device, uint64_t seed, int cases);
-// Every pair of dtypes, `rounds` times; likewise every op and dtype.
+// Every pair of dtypes, `rounds` times; for reductions every op and dtype.
 absl::StatusOr<CaseTally> RunCastCases(DeviceFixture& device, uint64_t seed, int rounds);
 absl::StatusOr<CaseTally> RunReduceCases(DeviceFixture& device, uint64_t seed, int rounds);
 absl::StatusOr<CaseTally> RunScaleCases(DeviceFixture& device, uint64_t seed, int rounds);

@@ -1,9 +1,9 @@
-// A shared library that gives a rank of any program over MPI a fault, by MPI's profiling interface:
-// for tests of programs as they are (LD_PRELOAD, in the environment of all ranks).
+// Injects a fault into one rank of any MPI program, by MPI's profiling interface: a shared library
+// for LD_PRELOAD in the environment of all ranks.
 //
 //   MESHIFT_FAULT=kill:3:200         # rank 3 kills itself as it posts its 200th message
-//   MESHIFT_FAULT=hang:3:200         # likewise; no other rank comes back from MPI_Testall then
-//   MESHIFT_FAULT_FILE=...           # is made right before
+//   MESHIFT_FAULT=hang:3:200         # the same; the other ranks then hang in MPI_Testall
+//   MESHIFT_FAULT_FILE=...           # a file that is made right before
 #include <fcntl.h>
 #include <mpi.h>
 #include <unistd.h>

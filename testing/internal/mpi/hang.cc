@@ -21,13 +21,13 @@ bool Hangs(std::string_view function) {
   return when == nullptr || when();
 }
 
-// For the length of a call. One that has hung counts until it is back.
+// Lives as long as a call. A call that hung counts until it returns.
 class MayHang {
  public:
   explicit MayHang(std::string_view function) : hangs_(Hangs(function)) {
     if (!hangs_) return;
     hanging.fetch_add(1);
-    // Open MPI would spin; other ranks of a test need the cores.
+    // Open MPI would spin, but other ranks of a test need the cores.
     while (Hangs(function)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   ~MayHang() {

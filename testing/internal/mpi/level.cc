@@ -1,6 +1,6 @@
-// A shared library that has MPI give any program less than it asks for, and ends the program where
-// it breaks the rule of that level, by MPI's profiling interface (LD_PRELOAD, in the environment of
-// all ranks).
+// Limits the MPI thread level of any program, and ends the program if it breaks the rule of that
+// level, by MPI's profiling interface. A shared library for LD_PRELOAD in the environment of all
+// ranks.
 //
 //   MESHIFT_MPI_LEVEL=SERIALIZED      # no two threads at once; or FUNNELED; or SINGLE, by MPI_Init
 #include <mpi.h>
@@ -23,18 +23,18 @@ int Level() {
           {"SERIALIZED", MPI_THREAD_SERIALIZED}}) {
       if (name != nullptr && each == name) return number;
     }
-    std::fprintf(stderr, "MESHIFT_MPI_LEVEL is no level\n");
+    std::fprintf(stderr, "unknown MESHIFT_MPI_LEVEL; expected SINGLE, FUNNELED or SERIALIZED\n");
     std::_Exit(1);
   }();
   return level;
 }
 
-// For the length of a call of MPI.
+// Lives as long as a call of MPI.
 class Call {
  public:
   explicit Call(const char* name) {
     const std::thread::id self = std::this_thread::get_id();
-    std::thread::id main;  // the first that calls
+    std::thread::id main;  // the first thread that calls
     if (Level() != MPI_THREAD_SERIALIZED &&
         !main_.compare_exchange_strong(main, self, std::memory_order_relaxed) && main != self) {
       Broken(name, "is called by another thread");
@@ -69,7 +69,7 @@ int MPI_Init_thread(int* argc, char*** argv, int, int* provided) {
   return code;
 }
 
-// All that the engine and its tests call.
+// All functions that the engine and its tests call.
 #define MESHIFT_CALL(name, parameters, arguments) \
   int MPI_##name parameters {                     \
     const Call call("MPI_" #name);                \

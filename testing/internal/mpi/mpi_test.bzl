@@ -40,8 +40,8 @@ def mpi_test(name, binary, ranks, args = [], data = [], goes_on = False, level =
             args = ([str(parts), "$(location %s)" % script] if side_by_side else []) +
                    [MPIRUN, "-n", str(n)] + mpirun_args + lowered + ["$(location %s)" % binary] + args,
             data = [binary] + data + (["//testing/internal/mpi:liblevel.so"] if level else []) + ([script] if side_by_side else []),
-            # Open MPI leaks by itself, as does on purpose what was left to it (ASAN_OPTIONS=detect_leaks=0
-            # helps), and is not instrumented.
+            # Open MPI leaks, as do tests that leave work to it on purpose (ASAN_OPTIONS=detect_leaks=0
+            # helps), and it is not instrumented.
             tags = tags + ["noasan", "notsan"],
             **kwargs
         )

@@ -1,6 +1,6 @@
-// main() of tests that run as ranks of an MPI job: each rank runs all tests. With the argument
-// "leave" it ends without MPI_Finalize, which may not come back from what tests left behind; as
-// mpirun then loses exit codes, each rank says that it has passed (mpi_test.sh).
+// main() of tests that run as ranks of an MPI job; each rank runs all tests. With the argument
+// "leave" it ends without MPI_Finalize, which may hang after tests with unfinished work. mpirun
+// then loses exit codes, so each rank prints that it has passed (mpi_test.sh).
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   }
   const int rank = meshift::WorldRank();
   testing::InitGoogleTest(&argc, argv);
-  // All ranks say the same, but what fails.
+  // Only rank 0 prints all results; the others print only failures.
   if (rank > 0)
     delete testing::UnitTest::GetInstance()->listeners().Release(
         testing::UnitTest::GetInstance()->listeners().default_result_printer());
@@ -30,6 +30,6 @@ int main(int argc, char** argv) {
   }
   std::fprintf(stderr, "rank %d has failed\n", rank);
   std::fflush(nullptr);
-  // The others may wait for this rank.
+  // The others may be waiting for this rank.
   meshift::MpiSession::Leave(1);
 }

@@ -1,4 +1,4 @@
-// Which rank of its job a test is.
+// The rank of a test in its MPI job.
 //
 //   if (WorldRank() > 0) EXPECT_TRUE(...);
 #ifndef MESHIFT_TESTING_INTERNAL_MPI_WORLD_H_

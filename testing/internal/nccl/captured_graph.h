@@ -1,11 +1,10 @@
-// What an engine's stream is given while it is captured, as a CUDA graph: for tests, each of whose
-// calls must succeed.
+// Captures the work of an engine's stream as a CUDA graph. For tests; every call must succeed.
 //
 //   CapturedGraph graph(engine);
 //   graph.Begin();
-//   run->Wait(graph.stream());   // and whatever else is to be in it
+//   run->Wait(graph.stream());   // and other work of the graph
 //   graph.End();
-//   graph.Launch();              // does all of that; returns when it is done
+//   graph.Launch();              // runs all of it; returns when it is done
 #ifndef MESHIFT_TESTING_INTERNAL_NCCL_CAPTURED_GRAPH_H_
 #define MESHIFT_TESTING_INTERNAL_NCCL_CAPTURED_GRAPH_H_
 
@@ -21,7 +20,7 @@
 
 namespace meshift {
 
-// Of one thread. Ends before the engine.
+// For use by one thread. Destroy it before the engine.
 class CapturedGraph {
  public:
   explicit CapturedGraph(NcclEngine& engine)
@@ -37,7 +36,7 @@ class CapturedGraph {
   void Begin(CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) {
     EXPECT_EQ(Message(driver_->StreamBeginCapture(handle_, mode)), "");
   }
-  // In place of the graph that was captured before.
+  // Replaces the graph that was captured before.
   void End() {
     Drop();
     EXPECT_EQ(Message(driver_->StreamEndCapture(handle_, &graph_)), "");

@@ -1,4 +1,5 @@
-// Tests of the NCCL engine under a redistributor, over the stand-in libraries: ranks are threads.
+// The fixture of tests of the NCCL engine with a redistributor, on the stand-in libraries. Ranks
+// are threads.
 //
 //   TEST_F(NcclEngineTest, Sums) {
 //     Start(4);
@@ -37,7 +38,7 @@ Pair PairOf(const std::string& tensor, const DeviceMesh& mesh, const std::string
             const std::string& to);
 
 int64_t LocalBytes(const Sharding& sharding, int64_t rank);
-// Any finite values: small numbers as bytes of the dtype would not be.
+// Arbitrary finite values; bytes that are small numbers in one dtype may not be finite in another.
 std::vector<uint8_t> SomeValues(const Sharding& sharding, int64_t rank, int seed);
 
 // One rank's buffers for one pair of shardings.
@@ -47,7 +48,7 @@ struct Call {
   absl::StatusOr<RunHandle> operator()(Redistributor& redistribute, Stream* after = nullptr) const;
   void Put(const std::vector<uint8_t>& bytes) const;
   std::vector<uint8_t> Take() const;
-  // Puts the bytes, calls, waits and takes.
+  // Writes the bytes, calls, waits, and reads the result.
   std::vector<uint8_t> Result(Redistributor& redistribute, const std::vector<uint8_t>& bytes) const;
 
   NcclEngine& engine;
@@ -61,7 +62,7 @@ Calls CallsOf(NcclEngine& engine, const std::vector<Pair>& pairs);
 class NcclEngineTest : public testing::Test {
  protected:
   void Start(int64_t n, const NcclOptions& options = {}, uint64_t seed = 1);
-  // Ends the engines: nothing may be left, and no rule broken.
+  // Ends the engines, and checks that nothing leaked and no rule was broken.
   void TearDown() override;
 
   std::unique_ptr<NcclThreads> ranks_;

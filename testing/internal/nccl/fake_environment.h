@@ -1,4 +1,4 @@
-// Variables and libraries of no process, for tests.
+// Environment variables and libraries for tests, instead of the process's own.
 //
 //   FakeEnvironment environment(FakeEnvironment::Variables{{"NCCL_ALGO", "Ring"}});
 //   environment.libraries["libnccl-tuner.so"] = {"ncclTunerPlugin_v5"};   // its symbols

@@ -68,7 +68,7 @@ void NcclThreads::Run(const std::function<void(NcclEngine& engine, int64_t rank)
 }
 
 const FakeReport* TheFake() {
-  // It is found once it is loaded.
+  // The stand-in is found once it is loaded.
   EXPECT_TRUE(CudaDriver::Load().ok());
   const FakeReport* fake = FindFakeReport();
   EXPECT_NE(fake, nullptr) << "MESHIFT_CUDA_LIBRARY does not name the stand-in";

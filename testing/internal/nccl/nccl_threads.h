@@ -1,5 +1,5 @@
-// Ranks of the NCCL engine as threads of one process, for tests: on the stand-in libraries, each
-// rank with a device of its own.
+// Ranks of the NCCL engine as threads of one process, for tests on the stand-in libraries. Each
+// rank has its own device.
 //
 //   auto ranks = NcclThreads::Create(4);
 //   ranks->Run([&](NcclEngine& engine, int64_t rank) { ... });   // on a thread per rank
@@ -23,7 +23,7 @@
 
 namespace meshift {
 
-// Runs `work` for ranks 0 .. n - 1, each on a thread of its own, and waits for all.
+// Runs `work` for ranks 0 .. n - 1, each on its own thread, and waits for all.
 void RunThreads(int64_t n, const std::function<void(int64_t rank)>& work);
 
 class NcclThreads {
@@ -32,10 +32,10 @@ class NcclThreads {
   static absl::StatusOr<std::unique_ptr<NcclThreads>> Create(int64_t n,
                                                              const NcclOptions& options = {},
                                                              uint64_t seed = 1);
-  // With options of each rank's own.
+  // With different options for each rank.
   static absl::StatusOr<std::unique_ptr<NcclThreads>> CreateEach(
       int64_t n, const std::function<NcclOptions(int64_t rank)>& options, uint64_t seed = 1);
-  // Ends all engines at once, as their ranks would.
+  // Ends all engines in parallel, as their ranks would.
   ~NcclThreads();
 
   int64_t size() const { return static_cast<int64_t>(engines_.size()); }
@@ -50,12 +50,12 @@ class NcclThreads {
   std::vector<std::unique_ptr<NcclEngine>> engines_;
 };
 
-// The stand-in's report; null, with a failure of the test, where the libraries are others.
+// The stand-in's report; null, with a failure of the test, if other libraries are loaded.
 const FakeReport* TheFake();
-// All rules that were broken, one a line.
+// All violations, one per line.
 std::string Violations();
 
-// Memory of an engine with the given bytes in it, or the bytes in it; both wait for a stream.
+// Allocate memory with the given bytes, and read bytes back; both wait for a stream.
 absl::StatusOr<std::unique_ptr<Buffer>> PutBytes(Engine& engine, absl::Span<const uint8_t> bytes);
 absl::StatusOr<std::vector<uint8_t>> GetBytes(Engine& engine, const void* data, int64_t bytes);
 

@@ -1,7 +1,7 @@
 """Stands in for rules_cc: the C++ rules that are built into Bazel, under their usual names.
 
-Bazel's own tools load their C++ rules from @rules_cc. Debian's package of it is too new for Debian's Bazel, and the built-in rules are all
-that anything here needs.
+Bazel's own tools load their C++ rules from @rules_cc. Debian's package of it is too new for
+Debian's Bazel, and the built-in rules suffice here.
 """
 
 cc_binary = native.cc_binary

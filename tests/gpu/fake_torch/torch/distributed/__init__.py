@@ -64,7 +64,7 @@ def _settle():
 def init_process_group(backend, init_method=None, rank=-1, world_size=-1, device_id=None):
     assert backend == "nccl" and device_id is not None
     if init_method is None:
-        # A port that is not the one of the job's control channel.
+        # Different from the port of the job's control channel.
         init_method = f"tcp://{os.environ['MASTER_ADDR']}:{int(os.environ['MASTER_PORT'])}"
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     url = urllib.parse.urlparse(init_method)
