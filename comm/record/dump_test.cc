@@ -28,7 +28,7 @@
 namespace meshift {
 namespace {
 
-// What the program has asked of the kernel for its files, in order.
+// The system calls that the program has made for its files, in order.
 std::vector<std::string>& FileCalls() {
   static std::vector<std::string> calls;
   return calls;
