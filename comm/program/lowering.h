@@ -53,7 +53,7 @@ struct LoweringOptions {
 // The plan need not be verified: the program of any plan stays inside its buffers, and all members
 // of a group come to the same decisions. INVALID_ARGUMENT: a step does not match its shardings; the
 // workspace is too small; strides have the wrong number, are too large, let elements of the target
-// overlap, or cut a byte of f4e2m1. UNIMPLEMENTED: a step that sends another dtype than it has, or
+// overlap, or cut a byte of f4e2m1. UNIMPLEMENTED: a step whose wire dtype is not the tensor's, or
 // a mesh of more than 64 dims.
 absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options = {});
 

@@ -5,7 +5,8 @@
 //
 // Plans come from a PlannerCache, which several redistributors may share. This cache keeps the
 // programs that are lowered from them for this rank, within a limit in bytes. It verifies plans of
-// the caller. It makes no communicators, so that a refused call changes nothing. Not thread-safe.
+// the caller if `verify`. It makes no communicators, so that a refused call changes nothing. Not
+// thread-safe.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 

@@ -145,8 +145,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     return Health();
   }
   absl::Status Error() const;
-  // Stores the first error, and aborts all calls. Returns the first error. `tell`: send it to the
-  // peers.
+  // Stores the first error, and aborts all calls. `tell`: sends the error to the peers, and returns
+  // the first error; else returns `status`.
   absl::Status Fail(const absl::Status& status, bool tell);
   // As Fail, for an engine's error in a call: asks the peers for a better explanation first.
   absl::Status FailCall(int64_t call, const absl::Status& status);

@@ -76,7 +76,7 @@ struct LocalShapes {
   bool has_target;
 };
 
-// Makes all checks above for the views of a plan's tensors on `rank`, and returns LayoutsOf() them.
+// Makes all checks above for the views of a plan's tensors on `rank`, then returns LayoutsOf().
 // INVALID_ARGUMENT also if the views are on different devices, or not on the engine's device
 // (TensorView::device), or a view has elements although the rank is not in the tensor's mesh.
 absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const Device& device,
