@@ -35,10 +35,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "comm/control/connect.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
-#include "comm/control/greeting.h"
-#include "comm/control/meet.h"
+#include "comm/control/handshake.h"
 #include "comm/control/socket.h"
 #include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
@@ -215,7 +215,7 @@ class Attack {
           case 3:
             break;
           default:
-            // At full speed, after a valid greeting.
+            // At full speed, after a valid handshake.
             socket->SendAll(std::string(kMagic) + hello).IgnoreError();
             while (socket->SendAll(garbage).ok()) {
             }

@@ -17,7 +17,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "cli/execute.h"
-#include "cli/handed_tensors.h"
+#include "cli/run_buffers.h"
 #include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local_run.h"
@@ -79,7 +79,7 @@ class LocalSiteRunner final : public SiteRunner {
       : plan_(plan), mesh_(std::move(mesh)), world_(std::move(world)), runner_(std::move(runner)) {}
 
   absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
-    HandedTensors handed(plan_, sources, targets);
+    RunBuffers handed(plan_, sources, targets);
     handed.Fill();
     MESHIFT_ASSIGN_OR_RETURN(const LocalRun run, runner_->Run(plan_, handed.sources(),
                                                               handed.targets(), handed.consumes()));

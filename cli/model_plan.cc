@@ -35,7 +35,7 @@
 #include "meshift/status.h"
 #include "meshift/union_mesh.h"
 #include "planner/groups/plan_groups.h"
-#include "planner/one_mesh/assemble.h"
+#include "planner/intra_mesh/assemble.h"
 #include "planner/plan/plan_text.h"
 
 namespace meshift::cli {

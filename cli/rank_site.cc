@@ -19,9 +19,9 @@
 #include "base/status.h"
 #include "cli/engines.h"
 #include "cli/gather.h"
-#include "cli/handed_tensors.h"
 #include "cli/local_tensors.h"
-#include "cli/meeting.h"
+#include "cli/rank_exchange.h"
+#include "cli/run_buffers.h"
 #include "cli/site.h"
 #include "cli/text.h"
 #include "meshift/bootstrap.h"
@@ -57,7 +57,7 @@ std::vector<int64_t> Unpack(std::string_view bytes) {
 
 class RankSiteRunner {
  public:
-  RankSiteRunner(const Plan& plan, RankJob* job, RankMeeting* meeting, Redistributor redistributor)
+  RankSiteRunner(const Plan& plan, RankJob* job, RankExchange* meeting, Redistributor redistributor)
       : plan_(plan), job_(*job), meeting_(*meeting), redistributor_(std::move(redistributor)) {}
 
   // Allocates the memory of all runs; does not wait for other ranks.
@@ -174,7 +174,7 @@ class RankSiteRunner {
 
   const Plan& plan_;
   RankJob& job_;
-  RankMeeting& meeting_;
+  RankExchange& meeting_;
   const bool takes_part_ = plan_.from().mesh().PositionOf(job_.engine->rank()).has_value() ||
                            plan_.to().mesh().PositionOf(job_.engine->rank()).has_value();
   std::unique_ptr<Buffer> in_;
@@ -186,7 +186,7 @@ class RankSiteRunner {
 
 class RankSite final : public Site {
  public:
-  RankSite(RankJob* job, RankMeeting* meeting, std::unique_ptr<ControlRoot> root)
+  RankSite(RankJob* job, RankExchange* meeting, std::unique_ptr<ControlRoot> root)
       : job_(*job), meeting_(*meeting), root_(std::move(root)) {}
 
   const std::string& engine() const override { return job_.engine->name(); }
@@ -297,7 +297,7 @@ class RankSite final : public Site {
   }
 
   RankJob& job_;
-  RankMeeting& meeting_;
+  RankExchange& meeting_;
   const std::unique_ptr<ControlRoot> root_;
   std::unique_ptr<RankSiteRunner> runner_;
   std::optional<TensorGather> gather_;  // while it runs
@@ -306,7 +306,7 @@ class RankSite final : public Site {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Site>> MakeRankSite(RankJob* job, RankMeeting* meeting) {
+absl::StatusOr<std::unique_ptr<Site>> MakeRankSite(RankJob* job, RankExchange* meeting) {
   std::vector<int64_t> ranks(job->engine->world_size());
   std::iota(ranks.begin(), ranks.end(), 0);
   // Wakes a rank that waits in a call outside of a redistributor when another rank ends.

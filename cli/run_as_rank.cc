@@ -24,7 +24,7 @@
 #include "base/status.h"
 #include "cli/engines.h"
 #include "cli/io.h"
-#include "cli/meeting.h"
+#include "cli/rank_exchange.h"
 #include "cli/rank_site.h"
 #include "cli/site.h"
 #include "comm/engine/engine_record.h"
@@ -159,10 +159,10 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
   std::ostream nowhere(nullptr);
   Io quiet{io.in, nowhere, nowhere};
   Io& own = leads ? io : quiet;
-  RankMeeting meeting(job->bootstrap.get(), std::min(kPeriod, call.options.timeout / 4),
-                      [&](const absl::Status& error) {
-                        Leave(FailHere(WithTimeout(error, call.options), *job, io), io);
-                      });
+  RankExchange meeting(job->bootstrap.get(), std::min(kPeriod, call.options.timeout / 4),
+                       [&](const absl::Status& error) {
+                         Leave(FailHere(WithTimeout(error, call.options), *job, io), io);
+                       });
   std::unique_ptr<Site> site;
   const absl::StatusOr<int> code = NoThrow([&]() -> absl::StatusOr<int> {
     MESHIFT_RETURN_IF_ERROR(meeting.Compare(call.wrong, call.verb, call.asked));

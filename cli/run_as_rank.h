@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "cli/engines.h"
 #include "cli/io.h"
-#include "cli/meeting.h"
+#include "cli/rank_exchange.h"
 #include "cli/site.h"
 
 namespace meshift::cli {

@@ -45,7 +45,7 @@ class SiteRunner {
  public:
   virtual ~SiteRunner() = default;
   // Reads the sources of this process's ranks, and writes their targets. The run gets its buffers
-  // in the plan's buffer mode (cli/handed_tensors.h).
+  // in the plan's buffer mode (cli/run_buffers.h).
   virtual absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) = 0;
   // Groups that the rank with the most has created, without the root.
   virtual absl::StatusOr<int64_t> GroupsCreated() = 0;

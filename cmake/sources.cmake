@@ -18,8 +18,8 @@ function(meshift_glob out)
 endfunction()
 
 meshift_glob(MESHIFT_SOURCES base mesh placement
-  planner planner/plan planner/graph planner/cost planner/calibration planner/search planner/groups planner/limits planner/one_mesh
-  planner/cross planner/verifier
+  planner planner/plan planner/graph planner/cost planner/calibration planner/search planner/groups planner/limits planner/intra_mesh
+  planner/inter_mesh planner/verifier
   comm comm/tensor comm/engine comm/record comm/control comm/kernels comm/cuda comm/program comm/executor comm/local comm/nccl
   comm/symmetric comm/redistribution capi)
 # Part of the MPI engine's library.
@@ -45,7 +45,7 @@ meshift_glob(MESHIFT_TESTING_SOURCES testing)
 list(REMOVE_ITEM MESHIFT_TESTING_SOURCES testing/allocation_count.cc)
 # The parts for the command: all without GoogleTest.
 set(MESHIFT_CHECK_SOURCES ${MESHIFT_TESTING_SOURCES})
-list(REMOVE_ITEM MESHIFT_CHECK_SOURCES testing/matchers.cc testing/naive_engine.cc testing/payload_check.cc)
+list(REMOVE_ITEM MESHIFT_CHECK_SOURCES testing/matchers.cc testing/reference_engine.cc testing/payload_check.cc)
 
 # The stand-ins: common sources, and the functions of each.
 meshift_glob(fake_gpu testing/fake_gpu)

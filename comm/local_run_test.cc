@@ -18,7 +18,7 @@
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "testing/internal/plan_cases.h"
-#include "testing/internal/right_cases.h"
+#include "testing/internal/valid_plans.h"
 
 namespace meshift {
 namespace {
@@ -122,7 +122,7 @@ std::string RunCase(const Case& c) {
 }
 
 TEST(LocalRunTest, PlansByHandAreRight) {
-  for (const Case& c : RightCases()) {
+  for (const Case& c : ValidPlans()) {
     if (c.tensor.rfind("f32", 0) != 0 || c.to.find("max") != std::string::npos) continue;
     EXPECT_EQ(RunCase(c), "") << c.tensor << " on " << c.mesh << ": " << c.from << " -> " << c.to;
   }

@@ -75,6 +75,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     fuzz::Require(written == bytes.substr(0, written.size()), "a frame is written as it was read");
   }
-  Read(meshift::GreetingLimits(), bytes, 5);
+  Read(meshift::HandshakeLimits(), bytes, 5);
   return 0;
 }

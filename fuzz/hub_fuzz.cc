@@ -14,9 +14,9 @@
 #include "absl/status/status.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
-#include "comm/control/greeting.h"
+#include "comm/control/handshake.h"
+#include "comm/control/message_router.h"
 #include "comm/control/secret.h"
-#include "comm/control/switchboard.h"
 #include "fuzz/frames.h"
 #include "fuzz/fuzz.h"
 
@@ -47,16 +47,16 @@ std::vector<Frame> Decoded(const std::string& bytes, const meshift::FrameLimits&
 
 void Stranger(fuzz::Input input) {
   const meshift::JobKey key{.name = "job", .secret = "a secret of this job"};
-  meshift::HubGreeting greeting(&key, std::string(meshift::kNonceBytes, 'n'));
+  meshift::HubHandshake handshake(&key, std::string(meshift::kNonceBytes, 'n'));
   size_t taken = 0;
   while (!input.empty()) {
     const std::string bytes = input.Bytes(1 + input.Byte());
     taken += bytes.size();
     std::string said;
-    const bool goes_on = greeting.Take(bytes, &said).ok();
-    fuzz::Require(!greeting.proven(), "no stranger is accepted without the secret");
-    fuzz::Require(!goes_on || taken <= meshift::kGreetingBytes, "a greeting is short");
-    if (!said.empty()) Decoded(said, meshift::GreetingLimits());
+    const bool goes_on = handshake.Take(bytes, &said).ok();
+    fuzz::Require(!handshake.proven(), "no stranger is accepted without the secret");
+    fuzz::Require(!goes_on || taken <= meshift::kHandshakeBytes, "a handshake is short");
+    if (!said.empty()) Decoded(said, meshift::HandshakeLimits());
     if (!goes_on) return;
   }
 }
@@ -133,7 +133,7 @@ class Ranks {
     }
   }
 
-  meshift::Switchboard board_;
+  meshift::MessageRouter board_;
   std::vector<FrameReader> readers_;
   std::array<bool, kWorld> here_ = {};
   std::map<int64_t, std::vector<std::optional<std::string>>> given_;

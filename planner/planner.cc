@@ -1,8 +1,9 @@
-// MakePlan and LeastMemory: the planner for one mesh (planner/one_mesh) or two (planner/cross).
+// MakePlan and LeastMemory: the planner for one mesh (planner/intra_mesh) or two
+// (planner/inter_mesh).
 #include "meshift/planner.h"
 
-#include "planner/cross/cross_plan.h"
-#include "planner/one_mesh/plan_on_mesh.h"
+#include "planner/inter_mesh/cross_plan.h"
+#include "planner/intra_mesh/plan_on_mesh.h"
 
 namespace meshift {
 

@@ -15,7 +15,7 @@
 #include "meshift/device_mesh.h"
 #include "meshift/status.h"
 #include "planner/graph/state.h"
-#include "planner/one_mesh/plan_on_mesh.h"
+#include "planner/intra_mesh/plan_on_mesh.h"
 #include "planner/plan_key.h"
 #include "planner/search/search.h"
 

@@ -14,8 +14,8 @@
 #include "absl/types/span.h"
 #include "meshift/dtype.h"
 #include "testing/cast.h"
+#include "testing/dtype_ops.h"
 #include "testing/geometry.h"
-#include "testing/typed.h"
 
 namespace meshift::testkit {
 

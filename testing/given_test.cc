@@ -24,9 +24,9 @@
 #include "meshift/sharding.h"
 #include "meshift/testing.h"
 #include "placement/op_table.h"
-#include "testing/naive_engine.h"
 #include "testing/oracle_buffers.h"
 #include "testing/random.h"
+#include "testing/reference_engine.h"
 #include "testing/small_world.h"
 
 namespace meshift::testkit {

@@ -26,11 +26,11 @@
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
 #include "testing/cast.h"
+#include "testing/dispatch_dtype.h"
 #include "testing/geometry.h"
 #include "testing/given.h"
 #include "testing/given_rules.h"
 #include "testing/number.h"
-#include "testing/with_type.h"
 
 namespace meshift::testkit {
 

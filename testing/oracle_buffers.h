@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
 #include "meshift/testing.h"
-#include "testing/naive_engine.h"
+#include "testing/reference_engine.h"
 
 namespace meshift::testkit {
 

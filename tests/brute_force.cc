@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "meshift/status.h"
 #include "planner/cost/cost.h"
-#include "planner/one_mesh/reduction_choice.h"
+#include "planner/intra_mesh/reduction_choice.h"
 #include "planner/plan/rank_bytes.h"
 #include "planner/search/heuristic.h"
 #include "planner/search/layouts.h"
@@ -372,7 +372,7 @@ absl::StatusOr<BruteForce::HeuristicCheck> BruteForce::CheckHeuristic(
   const auto number_of = [&](const State& state) {
     const auto [at, is_new] = numbers.try_emplace(state, static_cast<int>(vertices.size()));
     if (is_new) {
-      const View view = graph->successors.layouts().Look(state);
+      const DecodedState view = graph->successors.layouts().Decode(state);
       vertices.push_back({state, heuristic.LeastNs(view), INT64_MAX, {}});
     }
     return at->second;

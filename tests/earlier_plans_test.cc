@@ -18,7 +18,7 @@
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
 #include "planner/graph/state.h"
-#include "planner/one_mesh/reduction_choice.h"
+#include "planner/intra_mesh/reduction_choice.h"
 #include "planner/search/search.h"
 #include "testing/small_world.h"
 

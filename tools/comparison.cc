@@ -19,7 +19,7 @@
 #include "meshift/status.h"
 #include "meshift/topology.h"
 #include "meshift/verifier.h"
-#include "tests/peer_cases.h"
+#include "tests/other_planners_cases.h"
 #include "tests/plan_runner.h"
 
 namespace meshift {

@@ -16,11 +16,11 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/control/client.h"
+#include "comm/control/connect.h"
 #include "comm/control/frame_rules.h"
 #include "comm/control/hub.h"
 #include "comm/control/hub_bootstrap.h"
 #include "comm/control/interfaces.h"
-#include "comm/control/meet.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
 #include "meshift/status.h"
@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> EnterHub(
     const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
     Bootstrap::Timeout timeout) {
   MESHIFT_RETURN_IF_ERROR(CheckJob(job));
-  MESHIFT_ASSIGN_OR_RETURN(auto client, MeetHub(job, where, Clock::now() + timeout));
+  MESHIFT_ASSIGN_OR_RETURN(auto client, ConnectToHub(job, where, Clock::now() + timeout));
   return std::make_unique<HubBootstrap>(job, "", timeout, nullptr, std::move(client));
 }
 

@@ -31,7 +31,7 @@
 #include "comm/control/client_root.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
-#include "comm/control/greeting.h"
+#include "comm/control/handshake.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
 #include "meshift/bootstrap.h"
@@ -100,11 +100,11 @@ bool Receive(const Socket& socket, FrameReader* reader) {
 absl::StatusOr<std::unique_ptr<Client>> Client::Start(const JobRank& job, Socket socket,
                                                       const JobKey& key, Clock::time_point until) {
   MESHIFT_ASSIGN_OR_RETURN(std::string nonce, RandomBytes());
-  RankGreeting greeting(job, key, std::move(nonce));
-  MESHIFT_RETURN_IF_ERROR(socket.SendAll(greeting.Hello()));
-  FrameReader reader(GreetingLimits());
+  RankHandshake handshake(job, key, std::move(nonce));
+  MESHIFT_RETURN_IF_ERROR(socket.SendAll(handshake.Hello()));
+  FrameReader reader(HandshakeLimits());
   Clock::time_point wait = std::min(until, Clock::now() + kHelloTime);
-  while (!greeting.welcome()) {
+  while (!handshake.welcome()) {
     absl::StatusOr<std::optional<Frame>> frame = reader.Next();
     if (!frame.ok()) {
       return absl::UnavailableError(
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(const JobRank& job, Socket
     }
     if (*frame) {
       std::string said;
-      MESHIFT_RETURN_IF_ERROR(greeting.Take(**frame, &said));
+      MESHIFT_RETURN_IF_ERROR(handshake.Take(**frame, &said));
       MESHIFT_RETURN_IF_ERROR(socket.SendAll(said));
       wait = std::min(until, Clock::now() + kProofTime);
       continue;

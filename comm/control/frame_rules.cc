@@ -58,7 +58,7 @@ Rule RuleOf(Kind kind, Side sender, int64_t world_size) {
     case Kind::kProof:
       return {.sent = !hub, .text = kNonceBytes};
     case Kind::kWelcome:
-      return {.sent = hub, .root = kNonceBytes, .text = kGreetingBytes / 2};
+      return {.sent = hub, .root = kNonceBytes, .text = kHandshakeBytes / 2};
     case Kind::kExchange:
       return {.sent = true,
               .number = kNumber,
@@ -105,7 +105,7 @@ Rule RuleOf(Kind kind, Side sender, int64_t world_size) {
   return {};
 }
 
-bool IsGreeting(Kind kind) { return kind <= Kind::kWelcome; }
+bool IsHandshake(Kind kind) { return kind <= Kind::kWelcome; }
 
 }  // namespace
 
@@ -136,10 +136,10 @@ absl::Status CheckFrame(const Frame& frame, Side sender, int64_t world_size) {
   return absl::OkStatus();
 }
 
-FrameLimits GreetingLimits() {
+FrameLimits HandshakeLimits() {
   FrameLimits limits = {};
   for (size_t kind = 0; kind < limits.size(); ++kind) {
-    if (IsGreeting(static_cast<Kind>(kind))) limits[kind] = kGreetingBytes;
+    if (IsHandshake(static_cast<Kind>(kind))) limits[kind] = kHandshakeBytes;
   }
   return limits;
 }
@@ -147,7 +147,7 @@ FrameLimits GreetingLimits() {
 FrameLimits MemberLimits(Side sender, int64_t world_size) {
   FrameLimits limits = {};
   for (size_t kind = 0; kind < limits.size(); ++kind) {
-    if (IsGreeting(static_cast<Kind>(kind))) continue;
+    if (IsHandshake(static_cast<Kind>(kind))) continue;
     const Rule rule = RuleOf(static_cast<Kind>(kind), sender, world_size);
     if (rule.sent) limits[kind] = kFixedBytes + rule.root + rule.text;
   }

@@ -19,8 +19,9 @@ namespace meshift {
 // The sender of a frame.
 enum class Side : uint8_t { kRank, kHub };
 
-inline constexpr int64_t kMaxRanks = int64_t{1} << 20;     // of a job
-inline constexpr size_t kGreetingBytes = size_t{4} << 10;  // received before the hub accepts a rank
+inline constexpr int64_t kMaxRanks = int64_t{1} << 20;  // of a job
+inline constexpr size_t kHandshakeBytes = size_t{4}
+                                          << 10;           // received before the hub accepts a rank
 inline constexpr size_t kNonceBytes = 32;                  // of a nonce, and of a proof
 inline constexpr size_t kMaxJobName = 512;                 // bytes
 inline constexpr size_t kMaxMessage = size_t{4} << 10;     // bytes of a plan's or an error's text
@@ -41,7 +42,7 @@ absl::Status CheckFrame(const Frame& frame, Side sender, int64_t world_size);
 
 // The frame sizes that CheckFrame allows: before the hub accepts a rank (the same for both sides),
 // and after it.
-FrameLimits GreetingLimits();
+FrameLimits HandshakeLimits();
 FrameLimits MemberLimits(Side sender, int64_t world_size);
 
 // `text`, cut to kMaxMessage bytes with "..." at the end if it is longer.

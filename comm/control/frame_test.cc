@@ -72,9 +72,9 @@ TEST(FrameTest, ALongFrameIsRefusedAsSoonAsItBegins) {
   EXPECT_TRUE(reader.Next().ok());
   reader.Add(bytes.substr(4, 1));
   EXPECT_FALSE(reader.Next().ok());
-  FrameReader greeting(GreetingLimits());
-  greeting.Add(Encode({.kind = Frame::Kind::kExchange}).substr(0, 5));
-  EXPECT_FALSE(greeting.Next().ok());
+  FrameReader handshake(HandshakeLimits());
+  handshake.Add(Encode({.kind = Frame::Kind::kExchange}).substr(0, 5));
+  EXPECT_FALSE(handshake.Next().ok());
 }
 
 // For each kind and side, each field out of its range.

@@ -30,10 +30,10 @@
 #include "base/status.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
-#include "comm/control/greeting.h"
+#include "comm/control/handshake.h"
+#include "comm/control/message_router.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
-#include "comm/control/switchboard.h"
 #include "meshift/status.h"
 
 namespace meshift {
@@ -135,7 +135,7 @@ void Hub::Run() {
 int Hub::Timeout() const {
   if (!more_.empty()) return 0;
   Clock::time_point next = Clock::time_point::max();
-  if (strangers_ > 0) next = connections_.front().since + kGreetingTime;
+  if (strangers_ > 0) next = connections_.front().since + kHandshakeTime;
   if (listening_ && !accepting_) next = std::min(next, accept_after_);
   if (next == Clock::time_point::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
@@ -187,7 +187,7 @@ void Hub::Admit(Socket socket, bool own) {
   it->socket = std::move(socket);
   it->own = own;
   it->since = Clock::now();
-  it->greeting.emplace(&key_, *std::move(nonce));
+  it->handshake.emplace(&key_, *std::move(nonce));
   it->self = it;
   if (!own) ++strangers_;
   // So that Close() needs no memory.
@@ -273,14 +273,14 @@ void Hub::DropLateStrangers(Clock::time_point now) {
     failures_ = 0;
   }
   auto it = connections_.begin();
-  for (size_t left = strangers_; left > 0 && now - it->since >= kGreetingTime; --left) {
+  for (size_t left = strangers_; left > 0 && now - it->since >= kHandshakeTime; --left) {
     Close(*it++);
   }
 }
 
 bool Hub::Read(Connection& connection) {
   if (connection.more) return true;  // first handle the frames in the reader
-  const size_t most = connection.greeting ? kGreetingBytes : buffer_.size();
+  const size_t most = connection.handshake ? kHandshakeBytes : buffer_.size();
   const ssize_t size = recv(connection.socket.fd(), buffer_.data(), most, MSG_DONTWAIT);
   if (size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (size <= 0) {
@@ -289,7 +289,7 @@ bool Hub::Read(Connection& connection) {
   }
   try {
     const std::string_view bytes(buffer_.data(), static_cast<size_t>(size));
-    if (connection.greeting) {
+    if (connection.handshake) {
       Greet(connection, bytes);
     } else {
       connection.reader.Add(bytes);
@@ -303,26 +303,26 @@ bool Hub::Read(Connection& connection) {
 
 void Hub::Greet(Connection& connection, std::string_view bytes) {
   std::string said;
-  const absl::Status status = connection.greeting->Take(bytes, &said);
+  const absl::Status status = connection.handshake->Take(bytes, &said);
   if (!said.empty()) Send(connection, Share(std::move(said)));
   if (!status.ok()) {
-    if (connection.greeting->greeted()) {
-      board_.NoteRefusal(connection.greeting->hello().rank, Message(status));
+    if (connection.handshake->greeted()) {
+      board_.NoteRefusal(connection.handshake->hello().rank, Message(status));
     }
     return Close(connection);
   }
-  if (!connection.own && !connection.counted && connection.greeting->greeted()) {
+  if (!connection.own && !connection.counted && connection.handshake->greeted()) {
     connection.counted = true;
     ++greeted_;
   }
-  if (connection.greeting->proven()) LetIn(connection);
+  if (connection.handshake->proven()) LetIn(connection);
 }
 
 void Hub::LetIn(Connection& connection) {
-  const Frame& hello = connection.greeting->hello();
+  const Frame& hello = connection.handshake->hello();
   const int64_t rank = hello.rank;
   const std::string refusal = board_.Refuse(rank, hello.number);
-  Send(connection, Share(connection.greeting->Welcome(refusal)));
+  Send(connection, Share(connection.handshake->Welcome(refusal)));
   if (!refusal.empty()) return Close(connection);
   if (!connection.own) {
     --strangers_;
@@ -330,7 +330,7 @@ void Hub::LetIn(Connection& connection) {
   }
   if (!connection.own) Tune(connection.socket);
   connections_.splice(connections_.end(), connections_, connection.self);
-  connection.greeting.reset();
+  connection.handshake.reset();
   connection.reader.SetLimits(MemberLimits(Side::kRank, world_size_));
   connection.rank = rank;
   by_rank_[rank] = &connection;
@@ -432,7 +432,7 @@ void Hub::Reap() {
   for (const int64_t rank : gone_) board_.Exit(rank);
   gone_.clear();
   for (Connection* connection : closed_) {
-    if (connection->greeting && !connection->own) {
+    if (connection->handshake && !connection->own) {
       --strangers_;
       if (connection->counted) --greeted_;
       ++failures_;

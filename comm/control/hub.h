@@ -3,10 +3,10 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto hub, Hub::Start(8, key, std::move(listening)));
 //   hub->Adopt(std::move(socket));          // a rank of this process
 //
-// The hub handles connections: it accepts ranks (comm/control/greeting.h), limits the bytes read
-// and written per turn, and drops ranks that break rules. comm/control/switchboard.h decides which
-// messages go to which rank. A slow rank does not delay others: the hub queues its messages and
-// drops it above kMaxWaiting. Adopt() may be called on any thread.
+// The hub handles connections: it accepts ranks (comm/control/handshake.h), limits the bytes read
+// and written per turn, and drops ranks that break rules. comm/control/message_router.h decides
+// which messages go to which rank. A slow rank does not delay others: the hub queues its messages
+// and drops it above kMaxWaiting. Adopt() may be called on any thread.
 #ifndef MESHIFT_COMM_CONTROL_HUB_H_
 #define MESHIFT_COMM_CONTROL_HUB_H_
 
@@ -28,19 +28,19 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "comm/control/frame.h"
-#include "comm/control/greeting.h"
+#include "comm/control/handshake.h"
+#include "comm/control/message_router.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
-#include "comm/control/switchboard.h"
 
 namespace meshift {
 
 class Hub {
  public:
   // Limits of connections that are not accepted yet ("strangers").
-  static constexpr size_t kMaxStrangers = 64;              // at a time, before their hello
-  static constexpr size_t kMaxGreeted = 512;               // at a time, between hello and proof
-  static constexpr std::chrono::seconds kGreetingTime{5};  // for the whole handshake
+  static constexpr size_t kMaxStrangers = 64;               // at a time, before their hello
+  static constexpr size_t kMaxGreeted = 512;                // at a time, between hello and proof
+  static constexpr std::chrono::seconds kHandshakeTime{5};  // for the whole handshake
   // At the limits above, the oldest connection is closed for a new one once it is this old.
   static constexpr std::chrono::milliseconds kSilentTime{100};  // before its hello
   static constexpr std::chrono::milliseconds kSlowTime{1000};   // after its hello
@@ -66,10 +66,10 @@ class Hub {
   using Clock = std::chrono::steady_clock;
   struct Connection {
     Socket socket;
-    bool own = false;                     // adopted, from this process
-    Clock::time_point since;              // when it connected
-    std::optional<HubGreeting> greeting;  // until it is accepted
-    bool counted = false;                 // whether greeted_ counts it
+    bool own = false;                       // adopted, from this process
+    Clock::time_point since;                // when it connected
+    std::optional<HubHandshake> handshake;  // until it is accepted
+    bool counted = false;                   // whether greeted_ counts it
     FrameReader reader;
     int64_t rank = -1;
     std::deque<Bytes> out;
@@ -122,7 +122,7 @@ class Hub {
   std::vector<Connection*> more_;
   std::vector<Connection*> closed_;
   std::vector<int64_t> gone_;  // ranks whose connection was closed in this turn
-  Switchboard board_;
+  MessageRouter board_;
   size_t strangers_ = 0;  // number of connections not accepted yet
   size_t greeted_ = 0;    // number of strangers that have sent their hello
   bool accepting_ = false;

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "comm/control/connect.h"
 #include "comm/control/hub.h"
-#include "comm/control/meet.h"
 #include "comm/control/secret.h"
 #include "meshift/bootstrap.h"
 
@@ -40,8 +40,8 @@ struct OpenHub {
                                                    std::string told);
 };
 
-// Makes the bootstrap of a rank in another process. `where` as in MeetHub(). Errors as those of
-// MeetHub() and CheckJob().
+// Makes the bootstrap of a rank in another process. `where` as in ConnectToHub(). Errors as those
+// of ConnectToHub() and CheckJob().
 absl::StatusOr<std::unique_ptr<Bootstrap>> EnterHub(
     const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
     Bootstrap::Timeout timeout);

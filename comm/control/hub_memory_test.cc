@@ -11,8 +11,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "comm/control/connect.h"
 #include "comm/control/frame.h"
-#include "comm/control/meet.h"
 #include "meshift/bootstrap.h"
 #include "testing/internal/played_peer.h"
 

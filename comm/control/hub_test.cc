@@ -17,9 +17,9 @@
 #include "absl/status/status.h"
 #include "comm/control/client.h"
 #include "comm/control/frame.h"
+#include "comm/control/message_router.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
-#include "comm/control/switchboard.h"
 #include "testing/internal/played_peer.h"
 
 namespace meshift {
@@ -199,7 +199,7 @@ TEST(HubTest, RootsAndCallsThatAreLeftOpenHaveALimit) {
   {
     const auto hub = *Hub::Start(2, kKey, std::nullopt);
     PlayedRank one = Come(hub.get(), 1, 2);
-    for (int64_t i = 0; i <= Switchboard::kMaxRoots; ++i) {
+    for (int64_t i = 0; i <= MessageRouter::kMaxRoots; ++i) {
       const std::string name = "0,1#" + std::to_string(i);
       ASSERT_TRUE(one.Send({.kind = Kind::kJoin, .root = name, .text = "0,1"}).ok());
     }
@@ -208,7 +208,7 @@ TEST(HubTest, RootsAndCallsThatAreLeftOpenHaveALimit) {
   const auto hub = *Hub::Start(2, kKey, std::nullopt);
   PlayedRank one = Come(hub.get(), 1, 2);
   ASSERT_TRUE(one.Send({.kind = Kind::kJoin, .root = "0,1#0", .text = "0,1"}).ok());
-  for (int64_t call = 0; call <= static_cast<int64_t>(Switchboard::kMaxCalls); ++call) {
+  for (int64_t call = 0; call <= static_cast<int64_t>(MessageRouter::kMaxCalls); ++call) {
     ASSERT_TRUE(one.Send({.kind = Kind::kAnnounce, .number = call, .root = "0,1#0"}).ok());
   }
   EXPECT_EQ(told_why(&one), "4096 calls of one root are announced and not settled");

@@ -24,11 +24,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "comm/control/connect.h"
 #include "comm/control/frame.h"
-#include "comm/control/greeting.h"
+#include "comm/control/handshake.h"
 #include "comm/control/hub.h"
 #include "comm/control/hub_bootstrap.h"
-#include "comm/control/meet.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
 #include "meshift/bootstrap.h"
@@ -361,7 +361,7 @@ TEST(StrangersTest, TheHubKeepsSoManyIdleConnections) {
   std::vector<Socket> idle;
   while (idle.size() < Hub::kMaxStrangers + kMore) idle.push_back(DialPort(hub.port));
   size_t closed = 0;
-  while (closed < kMore && std::chrono::steady_clock::now() - begin < Hub::kGreetingTime / 2) {
+  while (closed < kMore && std::chrono::steady_clock::now() - begin < Hub::kHandshakeTime / 2) {
     std::this_thread::sleep_for(milliseconds(20));
     closed = std::count_if(idle.begin(), idle.end(), [](const Socket& socket) {
       char byte = 0;

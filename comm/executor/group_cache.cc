@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
 }
 
 absl::Status GroupCache::StayOut(Engine* engine, const DeviceMesh& mesh) {
-  return mesh.NumRanks() > 1 ? engine->SkipSplit(*engine->world()) : absl::OkStatus();
+  return mesh.NumRanks() > 1 ? engine->SplitNoColor(*engine->world()) : absl::OkStatus();
 }
 
 absl::Status GroupCache::CheckMesh(const DeviceMesh& root, const DeviceMesh& mesh) {
@@ -116,7 +116,7 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
   }
   if (known != nullptr || is_out) {
     // All members of a cached group have it cached, so all of them take this branch.
-    MESHIFT_RETURN_IF_ERROR(engine_->SkipSplit(*root_));
+    MESHIFT_RETURN_IF_ERROR(engine_->SplitNoColor(*root_));
     const MutexLock lock(mutex_);
     partitions_.insert(std::move(partition));
     if (!is_out) ++stats_.reused;

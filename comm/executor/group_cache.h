@@ -9,7 +9,7 @@
 // All ranks of the root must take part in a split, so *whether* to split must not depend on the
 // groups that one rank has cached. The partition decides, and it follows from the plan alone: when
 // a partition is first needed, every rank splits its own group; later, none does. Some ranks take
-// part without a new communicator (Engine::SkipSplit): those that have their group from another
+// part without a new communicator (Engine::SplitNoColor): those that have their group from another
 // partition, and those in no group because the mesh has only some of the root's ranks.
 //
 // Safe for concurrent use, but all ranks of a root must need partitions in the same order.
@@ -41,7 +41,7 @@ class GroupCache {
   // the engine's rank is not in the mesh, or a rank of the mesh is not in the engine's world.
   static absl::StatusOr<std::unique_ptr<GroupCache>> Create(Engine* engine, const DeviceMesh& mesh);
   // The counterpart of Create() on ranks of the world that are not in `mesh`, for engines in which
-  // all ranks take part in splits (Engine::SkipSplit).
+  // all ranks take part in splits (Engine::SplitNoColor).
   static absl::Status StayOut(Engine* engine, const DeviceMesh& mesh);
 
   // The communicator of `group`, a group over group.mesh_dims of `mesh`, whose ranks are all in the

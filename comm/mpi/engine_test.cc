@@ -124,7 +124,7 @@ TEST_P(MpiEngineTest, WaitsForItsOwnOperationOnly) {
   if (WorldRank() < 2) {
     group = engine->Split(*engine->world(), pair, 0, {}).value();
   } else {
-    ASSERT_TRUE(engine->SkipSplit(*engine->world()).ok());
+    ASSERT_TRUE(engine->SplitNoColor(*engine->world()).ok());
   }
   const auto slow = engine->CreateStream().value();
   const auto quick = engine->CreateStream().value();

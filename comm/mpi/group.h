@@ -23,7 +23,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "comm/mpi/watch.h"
+#include "comm/mpi/watchdog.h"
 
 namespace meshift {
 
@@ -32,7 +32,7 @@ class MpiGroup {
   // `ranks` are ranks of `comm`, ascending. The group uses the tags `tag` and `tag` + 1. `watch`
   // watches the one thread that calls MPI; null if any thread may.
   MpiGroup(MPI_Comm comm, std::vector<int64_t> ranks, int member, int tag, std::string name,
-           MpiWatch* watch)
+           MpiWatchdog* watch)
       : comm_(comm),
         watch_(watch),
         ranks_(std::move(ranks)),
@@ -41,7 +41,7 @@ class MpiGroup {
         name_(std::move(name)) {}
 
   MPI_Comm comm() const { return comm_; }
-  MpiWatch* watch() const { return watch_; }
+  MpiWatchdog* watch() const { return watch_; }
   const std::vector<int64_t>& ranks() const { return ranks_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   int member() const { return member_; }
@@ -66,7 +66,7 @@ class MpiGroup {
   std::atomic<int64_t> turn_{0};
   std::atomic<bool> ended_{false};
   const MPI_Comm comm_;
-  MpiWatch* const watch_;
+  MpiWatchdog* const watch_;
   const std::vector<int64_t> ranks_;
   const int member_;
   const int tag_;

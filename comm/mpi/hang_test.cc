@@ -110,7 +110,7 @@ class HangTest : public testing::Test {
       EXPECT_EQ(engine_->Record(*stream_).status(), error);
       EXPECT_EQ(engine_->world()->Health(), error);
       EXPECT_EQ(engine_->CreateStream().status(), error);
-      EXPECT_EQ(engine_->SkipSplit(*engine_->world()), error);
+      EXPECT_EQ(engine_->SplitNoColor(*engine_->world()), error);
       EXPECT_EQ(engine_->AllocateSymmetric(*engine_->world(), {.bytes = 64}).status(), error);
       float value = 1;
       EXPECT_EQ(engine_->FillZero(&value, sizeof value, *stream_), error);

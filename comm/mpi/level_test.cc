@@ -151,7 +151,7 @@ TEST_F(LevelTest, RefusesOtherThreadsAndNothingHasHappened) {
     expect_refused(engine_->CreateStream().status());
     expect_refused(engine_->FillZero(other.out.data(), 8, *stream));
     expect_refused(engine_->Split(*engine_->world(), All(), 0, {}).status());
-    expect_refused(engine_->SkipSplit(*engine_->world()));
+    expect_refused(engine_->SplitNoColor(*engine_->world()));
     expect_refused(engine_->AllocateSymmetric(*engine_->world(), {.bytes = 64}).status());
     expect_refused(engine_->world()->Barrier(*stream));
     // Any thread may make calls that do not use MPI.

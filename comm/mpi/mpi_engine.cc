@@ -33,7 +33,7 @@
 #include "comm/mpi/requests.h"
 #include "comm/mpi/stream.h"
 #include "comm/mpi/symmetric.h"
-#include "comm/mpi/watch.h"
+#include "comm/mpi/watchdog.h"
 #include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/placement.h"
@@ -147,7 +147,7 @@ class MpiEngine final : public Engine {
                                                       int64_t group,
                                                       const GroupOptions& options) override;
   bool SplitsFreely() const override { return true; }
-  absl::Status SkipSplit(Communicator& parent) override {
+  absl::Status SplitNoColor(Communicator& parent) override {
     MESHIFT_ASSIGN_OR_RETURN(MpiCommunicator * mpi, AsOwn(parent));
     mpi->TakeSplit();
     return absl::OkStatus();

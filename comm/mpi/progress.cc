@@ -376,7 +376,7 @@ bool Progress::DoJobs() {
     current_job_ = job.get();
     in_job_.store(true);
     {
-      const MpiWatch::Call call(&watch_);
+      const MpiWatchdog::Call call(&watch_);
       done = job->step();
     }
     current_job_ = nullptr;

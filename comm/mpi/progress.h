@@ -30,7 +30,7 @@
 #include "comm/mpi/mpi_threads.h"
 #include "comm/mpi/scratch.h"
 #include "comm/mpi/stream.h"
-#include "comm/mpi/watch.h"
+#include "comm/mpi/watchdog.h"
 #include "meshift/engine.h"
 
 namespace meshift {
@@ -47,7 +47,7 @@ class Progress final : public CallerProgress {
 
   AtomicTimeouts& timeouts() { return timeouts_; }
   // Watches the progress thread with bounded waits; null without.
-  MpiWatch* watch() { return bounded_ ? &watch_ : nullptr; }
+  MpiWatchdog* watch() { return bounded_ ? &watch_ : nullptr; }
   // Whether any thread may call MPI at any time, so that one may block in it while others continue.
   bool is_free() const { return is_free_; }
   // The error with which the thread that calls MPI was given up, or OK.
@@ -128,7 +128,7 @@ class Progress final : public CallerProgress {
   const int64_t cache_bytes_;
   Mutex turn_;  // held in calls of MPI with MPI_THREAD_SERIALIZED
   ScratchPool pool_;
-  MpiWatch watch_;
+  MpiWatchdog watch_;
   std::atomic<int> late_{0};  // threads that wait for longer than PatienceNs(), with bounded waits
   std::atomic<int> sleepers_{0};
   std::atomic<int64_t> num_jobs_{0};

@@ -20,7 +20,7 @@ absl::Status MpiError(int code, const char* call) {
 
 absl::Status Requests::SendPiece(const void* data, int bytes, int peer, int tag) {
   MPI_Request request = MPI_REQUEST_NULL;
-  const MpiWatch::Call call(watch_);
+  const MpiWatchdog::Call call(watch_);
   const int code = MPI_Isend(data, bytes, MPI_BYTE, peer, tag, comm_, &request);
   if (code != MPI_SUCCESS) return MpiError(code, "MPI_Isend");
   requests_.push_back(request);
@@ -30,7 +30,7 @@ absl::Status Requests::SendPiece(const void* data, int bytes, int peer, int tag)
 
 absl::Status Requests::ReceivePiece(void* data, int bytes, int peer, int tag) {
   MPI_Request request = MPI_REQUEST_NULL;
-  const MpiWatch::Call call(watch_);
+  const MpiWatchdog::Call call(watch_);
   const int code = MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, comm_, &request);
   if (code != MPI_SUCCESS) return MpiError(code, "MPI_Irecv");
   requests_.push_back(request);
@@ -64,7 +64,7 @@ absl::Status Requests::Test(bool* done) {
   const int count = static_cast<int>(requests_.size());
   int code = MPI_SUCCESS;
   {
-    const MpiWatch::Call call(watch_);
+    const MpiWatchdog::Call call(watch_);
     code = MPI_Testall(count, requests_.data(), &all, statuses_.data());
   }
   if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) return MpiError(code, "MPI_Testall");
@@ -99,7 +99,7 @@ absl::Status Requests::Test(bool* done) {
 
 std::vector<int> Requests::Missing() {
   std::vector<int> missing;
-  const MpiWatch::Call call(watch_);
+  const MpiWatchdog::Call call(watch_);
   for (size_t i = 0; i < requests_.size(); ++i) {
     if (expected_[i].peer < 0 || requests_[i] == MPI_REQUEST_NULL) continue;
     int arrived = 0;
@@ -112,7 +112,7 @@ std::vector<int> Requests::Missing() {
 }
 
 void Requests::Cancel() {
-  const MpiWatch::Call call(watch_);
+  const MpiWatchdog::Call call(watch_);
   for (size_t i = 0; i < requests_.size(); ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
     // Open MPI never cancels sends.

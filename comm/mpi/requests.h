@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/mpi/watch.h"
+#include "comm/mpi/watchdog.h"
 
 namespace meshift {
 
@@ -33,7 +33,7 @@ class Requests {
       : comm_(comm), max_piece_(max_piece) {}
 
   // `watch` watches the thread that uses this; null if it is not watched.
-  void set_comm(MPI_Comm comm, MpiWatch* watch) {
+  void set_comm(MPI_Comm comm, MpiWatchdog* watch) {
     comm_ = comm;
     watch_ = watch;
   }
@@ -63,7 +63,7 @@ class Requests {
   absl::Status ReceivePiece(void* data, int bytes, int peer, int tag);
 
   MPI_Comm comm_;
-  MpiWatch* watch_ = nullptr;
+  MpiWatchdog* watch_ = nullptr;
   int64_t max_piece_;
   std::vector<MPI_Request> requests_;
   std::vector<Expected> expected_;  // one per request

@@ -39,7 +39,7 @@
 #include "comm/mpi/group.h"
 #include "comm/mpi/operation.h"
 #include "comm/mpi/scratch.h"
-#include "comm/mpi/watch.h"
+#include "comm/mpi/watchdog.h"
 #include "meshift/engine.h"
 
 namespace meshift {
@@ -120,7 +120,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
   // `watch` watches the one thread that runs collectives; null if any thread may. `turn` is held
   // while a thread calls MPI; null if several may. `cache_bytes`: as in Operation::Start().
-  StreamState(ScratchPool* pool, MpiWatch* watch, Mutex* turn, int64_t cache_bytes)
+  StreamState(ScratchPool* pool, MpiWatchdog* watch, Mutex* turn, int64_t cache_bytes)
       : pool_(pool), watch_(watch), turn_(turn), cache_bytes_(cache_bytes) {}
 
   // A task for the caller to fill in and Put.
@@ -186,7 +186,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   void SetError(const absl::Status& status);
 
   ScratchPool* const pool_;
-  MpiWatch* const watch_;
+  MpiWatchdog* const watch_;
   Mutex* const turn_;
   const int64_t cache_bytes_;
   std::atomic<int64_t> open_{0};  // tasks that are not done

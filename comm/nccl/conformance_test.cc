@@ -15,10 +15,10 @@
 namespace meshift {
 namespace {
 
-class NcclJob final : public ConformanceJob {
+class NcclContext final : public ConformanceJob {
  public:
-  explicit NcclJob(std::unique_ptr<NcclThreads> ranks) : ranks_(std::move(ranks)) {}
-  ~NcclJob() override {
+  explicit NcclContext(std::unique_ptr<NcclThreads> ranks) : ranks_(std::move(ranks)) {}
+  ~NcclContext() override {
     ranks_ = nullptr;
     EXPECT_EQ(Violations(), "");
     EXPECT_EQ(TheFake()->record_leaks(), 0) << Violations();
@@ -44,7 +44,7 @@ ConformanceCase Case(const char* name, const NcclOptions& options) {
     auto ranks = NcclThreads::Create(num_ranks, options, Seed());
     EXPECT_TRUE(ranks.ok()) << ranks.status();
     if (!ranks.ok()) return nullptr;
-    return std::make_unique<NcclJob>(*std::move(ranks));
+    return std::make_unique<NcclContext>(*std::move(ranks));
   };
   return {name, make, {1, 2, 3, 5, 8}};
 }

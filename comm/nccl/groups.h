@@ -1,5 +1,5 @@
-// The ncclComm_t handles of an NcclJob, and how to abort all of them at once while other threads
-// are inside NCCL calls.
+// The ncclComm_t handles of an NcclContext, and how to abort all of them at once while other
+// threads are inside NCCL calls.
 //
 //   if (!groups->Begin(*group)) return Error();          // all communicators have ended
 //   const ncclResult_t result = nccl.AllReduce(..., group->comm(), stream);
@@ -56,7 +56,7 @@ struct NcclGroup {
   std::shared_ptr<NcclGroup> splitter;  // the parent of its splits in place of itself; may be null
   CUdeviceptr word = 0;                 // 4 bytes for barriers, then 4 bytes per member
 
-  // Guarded by NcclJob's lock.
+  // Guarded by NcclContext's lock.
   uint32_t kinds = 0;        // bit set of the kinds of calls launched so far
   int64_t calls = 0;         // launched so far, not counting captured ones
   uint64_t last_launch = 0;  // its number; 0: none

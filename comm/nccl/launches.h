@@ -1,4 +1,4 @@
-// The launches of an NcclJob that may not have ended. Makes later launches wait for them on the
+// The launches of an NcclContext that may not have ended. Makes later launches wait for them on the
 // device, and finds one that takes too long. Has a lock of its own, so that the watchdog can check
 // while a launch is inside NCCL.
 //

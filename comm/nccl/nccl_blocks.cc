@@ -14,7 +14,7 @@
 #include "comm/engine/collective_kind.h"
 #include "comm/kernels/reduce.h"
 #include "comm/nccl/call_buffers.h"
-#include "comm/nccl/job.h"
+#include "comm/nccl/context.h"
 #include "comm/nccl/native_reduction.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/streams.h"
@@ -48,19 +48,19 @@ absl::Status NcclCommunicator::SetBegins(std::string_view call, absl::Span<const
 absl::Status NcclCommunicator::ReduceScatterV(const void* send, void* recv,
                                               absl::Span<const int64_t> counts, DType dtype,
                                               const Reduction& reduction, Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   MESHIFT_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   MESHIFT_RETURN_IF_ERROR(SetBegins("reduce_scatter", counts));
   const int64_t all = begins_.back();
   const int64_t mine = counts[rank()];
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("reduce_scatter", all, send, send));
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("reduce_scatter", mine, recv, recv));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (all == 0) return absl::OkStatus();
-  const CudaDevice::Scope scope(job_->device());
+  const CudaDevice::Scope scope(context_->device());
   const std::optional<NativeReduction> native = NativeReductionOf(dtype, reduction);
   if (!native) return ReduceScatterSliced(send, recv, begins_, dtype, reduction, *own);
-  const NcclLibrary& nccl = job_->nccl();
+  const NcclLibrary& nccl = context_->nccl();
   MESHIFT_RETURN_IF_ERROR(
       LaunchGroup({CollectiveKind::kReduceScatter, all, dtype}, *own, [&](const KeepResult& keep) {
         for (int root = 0; root < size(); ++root) {
@@ -73,22 +73,22 @@ absl::Status NcclCommunicator::ReduceScatterV(const void* send, void* recv,
         }
       }));
   if (!native->divide || mine == 0) return absl::OkStatus();
-  return job_->device().kernels().Scale(recv, recv, mine * native->parts, native->dtype,
-                                        reduction.divisor, own->handle());
+  return context_->device().kernels().Scale(recv, recv, mine * native->parts, native->dtype,
+                                            reduction.divisor, own->handle());
 }
 
 // One NCCL group of broadcasts, one from each member.
 absl::Status NcclCommunicator::AllGatherV(const void* send, void* recv,
                                           absl::Span<const int64_t> counts, DType dtype,
                                           Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   MESHIFT_RETURN_IF_ERROR(SetBegins("all_gather", counts));
   const int64_t all = begins_.back();
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_gather", counts[rank()], send, send));
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_gather", all, recv, recv));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (all == 0) return absl::OkStatus();
-  const NcclLibrary& nccl = job_->nccl();
+  const NcclLibrary& nccl = context_->nccl();
   return LaunchGroup({CollectiveKind::kAllGather, all, dtype}, *own, [&](const KeepResult& keep) {
     for (int root = 0; root < size(); ++root) {
       if (counts[root] == 0) continue;

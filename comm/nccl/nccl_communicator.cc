@@ -22,7 +22,7 @@
 #include "comm/engine/collective_kind.h"
 #include "comm/kernels/reduce.h"
 #include "comm/nccl/call_buffers.h"
-#include "comm/nccl/job.h"
+#include "comm/nccl/context.h"
 #include "comm/nccl/native_reduction.h"
 #include "comm/nccl/streams.h"
 #include "comm/nccl/symmetric.h"
@@ -47,12 +47,13 @@ constexpr int64_t kSliceAlignment = 16;
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group)
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclContext> job,
+                                   std::shared_ptr<NcclGroup> group)
     : job_(std::move(job)), group_(std::move(group)) {}
 
 NcclCommunicator::~NcclCommunicator() {
-  if (scratch_.memory != 0) job_->device().FreeLater(scratch_.memory, scratch_.done);
-  for (const CUdeviceptr memory : in_graphs_) job_->device().FreeLater(memory, nullptr);
+  if (scratch_.memory != 0) context_->device().FreeLater(scratch_.memory, scratch_.done);
+  for (const CUdeviceptr memory : in_graphs_) context_->device().FreeLater(memory, nullptr);
 }
 
 std::string NcclCommunicator::ToString() const {
@@ -60,47 +61,48 @@ std::string NcclCommunicator::ToString() const {
 }
 
 void NcclCommunicator::Abort() {
-  job_->Fail(
-          absl::AbortedError(fmt::format("rank {} aborted {}", job_->rank(), group_->ToString())))
+  context_
+      ->Fail(absl::AbortedError(
+          fmt::format("rank {} aborted {}", context_->rank(), group_->ToString())))
       .IgnoreError();
 }
 
 absl::Status NcclCommunicator::Launch(const CallText& text, NcclStream& stream,
                                       absl::FunctionRef<NcclResult()> issue) {
-  return job_->Launch(group_, text, stream.state(), issue);
+  return context_->Launch(group_, text, stream.state(), issue);
 }
 
 absl::Status NcclCommunicator::AllReduce(const void* send, void* recv, int64_t count, DType dtype,
                                          const Reduction& reduction, Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   MESHIFT_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_reduce", count, send, recv));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (count == 0) return absl::OkStatus();
-  const CudaDevice::Scope scope(job_->device());
+  const CudaDevice::Scope scope(context_->device());
   const std::optional<NativeReduction> native = NativeReductionOf(dtype, reduction);
   if (!native) return AllReduceSliced(send, recv, count, dtype, reduction, *own);
   const int64_t parts = count * native->parts;
   MESHIFT_RETURN_IF_ERROR(
       Launch({CollectiveKind::kAllReduce, count, dtype}, *own, [&]() -> NcclResult {
-        return {job_->nccl().AllReduce(send, recv, static_cast<size_t>(parts), native->type,
-                                       native->op, group_->comm(), own->handle()),
+        return {context_->nccl().AllReduce(send, recv, static_cast<size_t>(parts), native->type,
+                                           native->op, group_->comm(), own->handle()),
                 "ncclAllReduce"};
       }));
   if (!native->divide) return absl::OkStatus();
-  return job_->device().kernels().Scale(recv, recv, parts, native->dtype, reduction.divisor,
-                                        own->handle());
+  return context_->device().kernels().Scale(recv, recv, parts, native->dtype, reduction.divisor,
+                                            own->handle());
 }
 
 absl::Status NcclCommunicator::ReduceScatter(const void* send, void* recv, int64_t recv_count,
                                              DType dtype, const Reduction& reduction,
                                              Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   MESHIFT_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("reduce_scatter", recv_count, send, recv));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (recv_count == 0) return absl::OkStatus();
-  const CudaDevice::Scope scope(job_->device());
+  const CudaDevice::Scope scope(context_->device());
   const std::optional<NativeReduction> native = NativeReductionOf(dtype, reduction);
   if (!native) {
     begins_.clear();
@@ -110,39 +112,39 @@ absl::Status NcclCommunicator::ReduceScatter(const void* send, void* recv, int64
   const int64_t parts = recv_count * native->parts;
   MESHIFT_RETURN_IF_ERROR(
       Launch({CollectiveKind::kReduceScatter, recv_count, dtype}, *own, [&]() -> NcclResult {
-        return {job_->nccl().ReduceScatter(send, recv, static_cast<size_t>(parts), native->type,
-                                           native->op, group_->comm(), own->handle()),
+        return {context_->nccl().ReduceScatter(send, recv, static_cast<size_t>(parts), native->type,
+                                               native->op, group_->comm(), own->handle()),
                 "ncclReduceScatter"};
       }));
   if (!native->divide) return absl::OkStatus();
-  return job_->device().kernels().Scale(recv, recv, parts, native->dtype, reduction.divisor,
-                                        own->handle());
+  return context_->device().kernels().Scale(recv, recv, parts, native->dtype, reduction.divisor,
+                                            own->handle());
 }
 
 absl::Status NcclCommunicator::AllGather(const void* send, void* recv, int64_t send_count,
                                          DType dtype, Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_gather", send_count, send, recv));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (send_count == 0) return absl::OkStatus();
   return Launch({CollectiveKind::kAllGather, send_count, dtype}, *own, [&]() -> NcclResult {
-    return {job_->nccl().AllGather(send, recv, BytesOf(dtype, send_count), ncclUint8,
-                                   group_->comm(), own->handle()),
+    return {context_->nccl().AllGather(send, recv, BytesOf(dtype, send_count), ncclUint8,
+                                       group_->comm(), own->handle()),
             "ncclAllGather"};
   });
 }
 
 absl::Status NcclCommunicator::AllToAll(const void* send, void* recv, int64_t count, DType dtype,
                                         Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_to_all", count, send, recv));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (count == 0) return absl::OkStatus();
   const CallText text{CollectiveKind::kAllToAll, count, dtype};
-  if (job_->nccl().AlltoAll != nullptr) {
+  if (context_->nccl().AlltoAll != nullptr) {
     return Launch(text, *own, [&]() -> NcclResult {
-      return {job_->nccl().AlltoAll(send, recv, BytesOf(dtype, count), ncclUint8, group_->comm(),
-                                    own->handle()),
+      return {context_->nccl().AlltoAll(send, recv, BytesOf(dtype, count), ncclUint8,
+                                        group_->comm(), own->handle()),
               "ncclAlltoAll"};
     });
   }
@@ -170,10 +172,10 @@ absl::Status NcclCommunicator::CheckMessages(absl::Span<const PeerMessage> messa
 absl::Status NcclCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
                                         absl::Span<const PeerMessage> recvs, DType dtype,
                                         Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   MESHIFT_RETURN_IF_ERROR(CheckMessages(sends));
   MESHIFT_RETURN_IF_ERROR(CheckMessages(recvs));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   int64_t count = 0;
   for (const PeerMessage& message : sends) count += message.count;
   return Exchange({CollectiveKind::kSendRecv, count, dtype}, sends, recvs, dtype, *own);
@@ -188,7 +190,7 @@ absl::Status NcclCommunicator::Exchange(const CallText& text, absl::Span<const P
       std::all_of(recvs.begin(), recvs.end(), is_empty)) {
     return absl::OkStatus();
   }
-  const NcclLibrary& nccl = job_->nccl();
+  const NcclLibrary& nccl = context_->nccl();
   return LaunchGroup(text, stream, [&](const KeepResult& keep) {
     for (const PeerMessage& message : sends) {
       if (message.count == 0) continue;
@@ -207,7 +209,7 @@ absl::Status NcclCommunicator::Exchange(const CallText& text, absl::Span<const P
 
 absl::Status NcclCommunicator::LaunchGroup(const CallText& text, NcclStream& stream,
                                            absl::FunctionRef<void(const KeepResult&)> issue) {
-  const NcclLibrary& nccl = job_->nccl();
+  const NcclLibrary& nccl = context_->nccl();
   return Launch(text, stream, [&]() -> NcclResult {
     NcclResult failed;
     const ncclResult_t start = nccl.GroupStart();
@@ -225,28 +227,28 @@ absl::Status NcclCommunicator::LaunchGroup(const CallText& text, NcclStream& str
 
 absl::Status NcclCommunicator::Broadcast(void* data, int64_t count, DType dtype, int root,
                                          Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   if (root < 0 || root >= size()) {
     return InvalidArgument("a broadcast from member {} of {}", root, group_->ToString());
   }
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("broadcast", count, data, data));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (count == 0) return absl::OkStatus();
   return Launch({CollectiveKind::kBroadcast, count, dtype}, *own, [&]() -> NcclResult {
-    return {job_->nccl().Broadcast(data, data, BytesOf(dtype, count), ncclUint8, root,
-                                   group_->comm(), own->handle()),
+    return {context_->nccl().Broadcast(data, data, BytesOf(dtype, count), ncclUint8, root,
+                                       group_->comm(), own->handle()),
             "ncclBroadcast"};
   });
 }
 
 absl::Status NcclCommunicator::Barrier(Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   void* const word = reinterpret_cast<void*>(group_->word);
   return Launch({CollectiveKind::kBarrier, 1, DType::kI32}, *own, [&]() -> NcclResult {
-    return {
-        job_->nccl().AllReduce(word, word, 1, ncclInt32, ncclSum, group_->comm(), own->handle()),
-        "ncclAllReduce"};
+    return {context_->nccl().AllReduce(word, word, 1, ncclInt32, ncclSum, group_->comm(),
+                                       own->handle()),
+            "ncclAllReduce"};
   });
 }
 
@@ -293,9 +295,9 @@ int64_t NcclCommunicator::ScratchBytes(ReduceCall call, int64_t count, DType dty
 absl::Status NcclCommunicator::Reserve(ReduceCall call, int64_t count, DType dtype,
                                        const Reduction& reduction) {
   MESHIFT_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
-  MESHIFT_RETURN_IF_ERROR(job_->Health());
+  MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (count <= 0 || NativeReductionOf(dtype, reduction)) return absl::OkStatus();
-  const CudaDevice::Scope scope(job_->device());
+  const CudaDevice::Scope scope(context_->device());
   return GrowScratch(ScratchBytes(call, count, dtype), /*capturing=*/false);
 }
 
@@ -377,7 +379,7 @@ absl::Status NcclCommunicator::ReduceBlocks(const void* own, void* out, int64_t 
   if (own != nullptr && size() > cuda::kMaxReduceInputs) {
     // With this many inputs the kernel needs equal distances, so copy the own block to scratch.
     const CUdeviceptr block = scratch_.memory + static_cast<CUdeviceptr>(rank() * block_bytes);
-    MESHIFT_RETURN_IF_ERROR(job_->device().driver().MemcpyDtoDAsync(
+    MESHIFT_RETURN_IF_ERROR(context_->device().driver().MemcpyDtoDAsync(
         block, reinterpret_cast<CUdeviceptr>(own), BytesOf(dtype, count), stream.handle()));
     own = nullptr;
   }
@@ -387,8 +389,8 @@ absl::Status NcclCommunicator::ReduceBlocks(const void* own, void* out, int64_t 
                                                    static_cast<CUdeviceptr>(member * block_bytes));
   }
   if (own != nullptr) inputs[rank()] = own;
-  return job_->device().kernels().ReduceBuffers(inputs, out, count, dtype, reduction,
-                                                stream.handle());
+  return context_->device().kernels().ReduceBuffers(inputs, out, count, dtype, reduction,
+                                                    stream.handle());
 }
 
 absl::Status NcclCommunicator::GrowScratch(int64_t bytes, bool capturing) {
@@ -399,15 +401,15 @@ absl::Status NcclCommunicator::GrowScratch(int64_t bytes, bool capturing) {
         "had; make the call once, or prepare its plan, before",
         group_->ToString(), bytes, scratch_.bytes);
   }
-  absl::StatusOr<CUdeviceptr> memory = job_->device().Allocate(bytes);
+  absl::StatusOr<CUdeviceptr> memory = context_->device().Allocate(bytes);
   if (!memory.ok()) {
     return Annotate(memory.status(), "scratch memory of " + group_->ToString());
   }
   if (scratch_.in_graph) {
     in_graphs_.push_back(scratch_.memory);
-    if (scratch_.done != nullptr) job_->device().GiveEvent(scratch_.done, /*timed=*/false);
+    if (scratch_.done != nullptr) context_->device().GiveEvent(scratch_.done, /*timed=*/false);
   } else if (scratch_.memory != 0) {
-    job_->device().FreeLater(scratch_.memory, scratch_.done);
+    context_->device().FreeLater(scratch_.memory, scratch_.done);
   }
   scratch_ = Scratch();
   scratch_.memory = *memory;
@@ -416,7 +418,7 @@ absl::Status NcclCommunicator::GrowScratch(int64_t bytes, bool capturing) {
 }
 
 absl::StatusOr<char*> NcclCommunicator::TakeScratch(int64_t bytes, NcclStream& stream) {
-  CudaDevice& device = job_->device();
+  CudaDevice& device = context_->device();
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
   MESHIFT_RETURN_IF_ERROR(GrowScratch(bytes, /*capturing=*/capture != 0));
   // The caller orders a graph's launches against other work, so no wait crosses a capture's border.
@@ -424,13 +426,13 @@ absl::StatusOr<char*> NcclCommunicator::TakeScratch(int64_t bytes, NcclStream& s
       last != nullptr && !IsSame(*last, *stream.state()) && scratch_.capture == capture) {
     MESHIFT_RETURN_IF_ERROR(capture == 0
                                 ? device.driver().StreamWaitEvent(stream.handle(), scratch_.done, 0)
-                                : job_->ChainCaptured(*last, stream.handle(), capture));
+                                : context_->ChainCaptured(*last, stream.handle(), capture));
   }
   return reinterpret_cast<char*>(scratch_.memory);
 }
 
 absl::Status NcclCommunicator::ScratchTaken(NcclStream& stream) {
-  CudaDevice& device = job_->device();
+  CudaDevice& device = context_->device();
   MESHIFT_ASSIGN_OR_RETURN(scratch_.capture, device.CaptureOf(stream.handle()));
   scratch_.stream = stream.state();
   if (scratch_.capture != 0) {

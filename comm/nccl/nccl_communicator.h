@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/nccl/job.h"
+#include "comm/nccl/context.h"
 #include "comm/nccl/streams.h"
 #include "meshift/communicator.h"
 #include "meshift/dtype.h"
@@ -32,10 +32,10 @@ namespace meshift {
 class NcclCommunicator final : public Communicator {
  public:
   // The job keeps `group` until the job ends; other communicators may use it too.
-  NcclCommunicator(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group);
+  NcclCommunicator(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group);
   ~NcclCommunicator() override;
 
-  const NcclJob* job() const { return job_.get(); }
+  const NcclContext* job() const { return job_.get(); }
   const std::shared_ptr<NcclGroup>& group() const { return group_; }
 
   int rank() const override { return group_->member; }
@@ -62,7 +62,7 @@ class NcclCommunicator final : public Communicator {
   absl::Status Reserve(ReduceCall call, int64_t count, DType dtype,
                        const Reduction& reduction) override;
   void Abort() override;
-  absl::Status Health() const override { return job_->Health(); }
+  absl::Status Health() const override { return context_->Health(); }
   std::string ToString() const override;
 
  private:
@@ -105,7 +105,7 @@ class NcclCommunicator final : public Communicator {
   // Marks the end of this use: all its work is on `stream`.
   absl::Status ScratchTaken(NcclStream& stream);
 
-  const std::shared_ptr<NcclJob> job_;
+  const std::shared_ptr<NcclContext> job_;
   const std::shared_ptr<NcclGroup> group_;
   // Per call; members so that calls reuse their memory.
   std::vector<PeerMessage> sends_;

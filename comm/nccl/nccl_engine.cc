@@ -19,15 +19,15 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "comm/cuda/driver.h"
+#include "comm/nccl/context.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/environment.h"
 #include "comm/nccl/groups.h"
-#include "comm/nccl/job.h"
 #include "comm/nccl/library_copies.h"
-#include "comm/nccl/meeting.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/nccl_config.h"
 #include "comm/nccl/nccl_library.h"
+#include "comm/nccl/rendezvous.h"
 #include "comm/nccl/streams.h"
 #include "comm/nccl/symmetric.h"
 #include "meshift/bootstrap.h"
@@ -67,14 +67,14 @@ absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_
   return parts;
 }
 
-absl::StatusOr<std::shared_ptr<NcclJob>> MakeJob(const Parts& parts, int64_t rank,
-                                                 const NcclOptions& options,
-                                                 const Environment& environment,
-                                                 const NcclLent& lent) {
+absl::StatusOr<std::shared_ptr<NcclContext>> MakeJob(const Parts& parts, int64_t rank,
+                                                     const NcclOptions& options,
+                                                     const Environment& environment,
+                                                     const NcclLent& lent) {
   // The variable overrides a communicator's configuration.
   const bool bounded =
       options.bounded_calls || environment.Get("NCCL_COMM_BLOCKING").value_or("") == "0";
-  return NcclJob::Create(
+  return NcclContext::Create(
       parts.nccl, parts.device, rank,
       {.timeouts = {.setup = options.setup_timeout, .running = options.timeout},
        .max_in_flight = MaxInFlight(options, parts.device->num_sms(), environment),
@@ -84,7 +84,7 @@ absl::StatusOr<std::shared_ptr<NcclJob>> MakeJob(const Parts& parts, int64_t ran
 
 // The world group: `root` itself if calls are bounded or it may not be split; else a blocking
 // communicator that is split from it.
-absl::StatusOr<std::shared_ptr<NcclGroup>> MakeWorld(NcclJob& job,
+absl::StatusOr<std::shared_ptr<NcclGroup>> MakeWorld(NcclContext& job,
                                                      const std::shared_ptr<NcclGroup>& root,
                                                      const NcclOptions& options) {
   if (!job.blocking_groups() || !root->may_split) return root;
@@ -99,7 +99,7 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> MakeWorld(NcclJob& job,
 
 class NcclEngineImpl final : public NcclEngine {
  public:
-  NcclEngineImpl(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> root,
+  NcclEngineImpl(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> root,
                  const NcclOptions& options, EngineCapabilities capabilities,
                  ControlChannel* control, CUstream lent_stream)
       : job_(std::move(job)),
@@ -108,28 +108,28 @@ class NcclEngineImpl final : public NcclEngine {
         control_(control),
         lent_stream_(lent_stream),
         world_(job_, std::move(root)) {}
-  ~NcclEngineImpl() override { job_->Close(); }
+  ~NcclEngineImpl() override { context_->Close(); }
 
   const std::string& name() const override { return name_; }
-  int64_t rank() const override { return job_->rank(); }
+  int64_t rank() const override { return context_->rank(); }
   int64_t world_size() const override { return world_.size(); }
   Communicator* world() override { return &world_; }
   EngineCapabilities Capabilities() const override { return capabilities_; }
   ControlChannel* control() override { return control_; }
   absl::Status SetTimeouts(const Timeouts& timeouts) override {
-    return job_->SetTimeouts(timeouts);
+    return context_->SetTimeouts(timeouts);
   }
-  Timeouts timeouts() const override { return job_->timeouts(); }
-  int device() const override { return job_->device().ordinal(); }
+  Timeouts timeouts() const override { return context_->timeouts(); }
+  int device() const override { return context_->device().ordinal(); }
   Device tensor_device() const override { return {.kind = Device::Kind::kCuda, .index = device()}; }
-  std::string nccl_version() const override { return job_->nccl().VersionText(); }
-  std::string Library() const override { return DescribeNccl(job_->nccl()); }
+  std::string nccl_version() const override { return context_->nccl().VersionText(); }
+  std::string Library() const override { return DescribeNccl(context_->nccl()); }
 
   absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
                                                       absl::Span<const int64_t> ranks,
                                                       int64_t group,
                                                       const GroupOptions& options) override;
-  absl::Status SkipSplit(Communicator& parent) override;
+  absl::Status SplitNoColor(Communicator& parent) override;
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
     return NcclBuffer::Create(job_, bytes);
@@ -138,13 +138,13 @@ class NcclEngineImpl final : public NcclEngine {
       Communicator& communicator, const SymmetricRequest& request) override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
     if (lent_stream_ != nullptr) return WrapStream(lent_stream_);
-    return NcclStream::Create(job_);
+    return NcclStream::Create(context_);
   }
   std::unique_ptr<Stream> WrapStream(void* stream) override {
     return std::make_unique<NcclStream>(job_, static_cast<CUstream>(stream), /*lent=*/true);
   }
   absl::StatusOr<void*> HandleOf(Stream& stream) override {
-    MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *job_));
+    MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *context_));
     return own->handle();
   }
   absl::StatusOr<std::shared_ptr<Event>> Record(Stream& stream) override {
@@ -155,7 +155,7 @@ class NcclEngineImpl final : public NcclEngine {
   absl::Status RecordInto(Stream& stream, std::shared_ptr<Event>* event) override;
   absl::Status WaitFor(Stream& stream, std::shared_ptr<Event> event) override;
   absl::Status Synchronize(Stream& stream) override {
-    MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *job_));
+    MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *context_));
     return own->Synchronize();
   }
   absl::Status Wait(const std::shared_ptr<Event>& event) override;
@@ -187,20 +187,20 @@ class NcclEngineImpl final : public NcclEngine {
   absl::Status CopyOut(const void* data, void* host, int64_t bytes, Stream& stream) override;
 
  private:
-  const CudaKernels& kernels() const { return job_->device().kernels(); }
+  const CudaKernels& kernels() const { return context_->device().kernels(); }
   NcclSplit SplitOf(int color) const {
     return {.color = color,
             .key = 0,
             .ranks = {},
-            .config = ConfigOf(options_, job_->device().num_sms()),
+            .config = ConfigOf(options_, context_->device().num_sms()),
             .net_name = options_.net_name,
             .name = "",
             .kind = ""};
   }
   template <typename Work>
   absl::Status OnStream(Stream& stream, Work work) {
-    MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *job_));
-    const CudaDevice::Scope scope(job_->device());
+    MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *context_));
+    const CudaDevice::Scope scope(context_->device());
     return work(own->handle());
   }
   // The record that members exchange before they register symmetric memory together.
@@ -217,7 +217,7 @@ class NcclEngineImpl final : public NcclEngine {
   absl::StatusOr<const NcclEvent*> Own(const std::shared_ptr<Event>& event) const;
 
   const std::string name_ = "nccl";
-  const std::shared_ptr<NcclJob> job_;
+  const std::shared_ptr<NcclContext> job_;
   const NcclOptions options_;
   const EngineCapabilities capabilities_;
   ControlChannel* const control_;
@@ -280,15 +280,15 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
     split.config.collnetEnable = 0;
   }
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<NcclGroup> made,
-                           job_->Split(own->group(), std::move(split)));
+                           context_->Split(own->group(), std::move(split)));
   return std::make_shared<NcclCommunicator>(job_, std::move(made));
 }
 
-absl::Status NcclEngineImpl::SkipSplit(Communicator& parent) {
+absl::Status NcclEngineImpl::SplitNoColor(Communicator& parent) {
   MESHIFT_ASSIGN_OR_RETURN(NcclCommunicator * own, Own(parent));
   // If the parent may not be split, Split has failed on the group's ranks without a collective.
   if (!own->group()->may_split) return absl::OkStatus();
-  return job_->Split(own->group(), SplitOf(NCCL_SPLIT_NOCOLOR)).status();
+  return context_->Split(own->group(), SplitOf(NCCL_SPLIT_NOCOLOR)).status();
 }
 
 absl::StatusOr<std::vector<NcclEngineImpl::Told>> NcclEngineImpl::Exchange(
@@ -314,9 +314,9 @@ absl::Status NcclEngineImpl::CheckTold(const NcclGroup& group, const std::vector
   };
   for (size_t member = 1; member < all.size(); ++member) {
     if (text(all[member]) == text(all[0])) continue;
-    return job_->Fail(FailedPrecondition("{}: rank {} asks for {}, and rank {} for {}",
-                                         group.ToString(), group.ranks[0], text(all[0]),
-                                         group.ranks[member], text(all[member])));
+    return context_->Fail(FailedPrecondition("{}: rank {} asks for {}, and rank {} for {}",
+                                             group.ToString(), group.ranks[0], text(all[0]),
+                                             group.ranks[member], text(all[member])));
   }
   for (size_t member = 0; member < all.size(); ++member) {
     if (all[member].why[0] == '\0') continue;
@@ -335,7 +335,7 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> NcclEngineImpl::Al
   const auto say = [&](const std::string& why) {
     std::memcpy(mine.why, why.data(), std::min(why.size(), sizeof(mine.why) - 1));
   };
-  say(WhyNoWindows(job_->nccl(), *group));
+  say(WhyNoWindows(context_->nccl(), *group));
   MESHIFT_ASSIGN_OR_RETURN(std::vector<Told> all, Exchange(*own, mine));
   MESHIFT_RETURN_IF_ERROR(CheckTold(*group, all, absl::StatusCode::kUnimplemented));
   std::vector<std::unique_ptr<NcclSymmetricBuffer>> made;
@@ -367,10 +367,10 @@ absl::StatusOr<const NcclEvent*> NcclEngineImpl::Own(const std::shared_ptr<Event
 }
 
 absl::Status NcclEngineImpl::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
-  MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *context_));
   auto* marked = event->use_count() == 1 ? dynamic_cast<NcclEvent*>(event->get()) : nullptr;
   if (marked != nullptr && marked->job() == job_.get()) return marked->Record(*own);
-  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<NcclEvent> made, NcclEvent::Create(job_));
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<NcclEvent> made, NcclEvent::Create(context_));
   MESHIFT_RETURN_IF_ERROR(made->Record(*own));
   *event = std::move(made);
   return absl::OkStatus();
@@ -378,7 +378,7 @@ absl::Status NcclEngineImpl::RecordInto(Stream& stream, std::shared_ptr<Event>* 
 
 absl::Status NcclEngineImpl::WaitFor(Stream& stream, std::shared_ptr<Event> event) {
   MESHIFT_ASSIGN_OR_RETURN(const NcclEvent* own, Own(event));
-  MESHIFT_ASSIGN_OR_RETURN(const NcclStream* target, NcclStream::Of(stream, *job_));
+  MESHIFT_ASSIGN_OR_RETURN(const NcclStream* target, NcclStream::Of(stream, *context_));
   return own->Delay(*target);
 }
 
@@ -388,22 +388,22 @@ absl::Status NcclEngineImpl::Wait(const std::shared_ptr<Event>& event) {
     return FailedPrecondition(
         "the event is part of a CUDA graph: the host can wait for the graph's launch only");
   }
-  return job_->Await(own->handle());
+  return context_->Await(own->handle());
 }
 
 absl::Status NcclEngineImpl::CopyIn(const void* host, void* data, int64_t bytes, Stream& stream) {
   if (bytes == 0) return absl::OkStatus();
   return OnStream(stream, [&](CUstream s) {
-    return job_->device().driver().MemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(data), host,
-                                                   static_cast<size_t>(bytes), s);
+    return context_->device().driver().MemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(data), host,
+                                                       static_cast<size_t>(bytes), s);
   });
 }
 
 absl::Status NcclEngineImpl::CopyOut(const void* data, void* host, int64_t bytes, Stream& stream) {
   if (bytes == 0) return absl::OkStatus();
   return OnStream(stream, [&](CUstream s) {
-    return job_->device().driver().MemcpyDtoHAsync(host, reinterpret_cast<CUdeviceptr>(data),
-                                                   static_cast<size_t>(bytes), s);
+    return context_->device().driver().MemcpyDtoHAsync(host, reinterpret_cast<CUdeviceptr>(data),
+                                                       static_cast<size_t>(bytes), s);
   });
 }
 
@@ -431,10 +431,10 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
     const absl::Status unblocked = CheckUnset("NCCL_COMM_BLOCKING", "1", environment);
     if (!unblocked.ok()) parts = unblocked;
   }
-  MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting,
+  MESHIFT_ASSIGN_OR_RETURN(NcclRendezvous meeting,
                            Meet(bootstrap, parts.status(), parts.ok() ? parts->nccl.get() : nullptr,
                                 parts.ok() ? parts->device.get() : nullptr, environment));
-  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclJob> shared,
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclContext> shared,
                            MakeJob(*parts, job.rank, options, environment, {}));
   const std::vector<int64_t> ranks = Iota(job.world_size);
   MESHIFT_RETURN_IF_ERROR(shared->Join(bootstrap->control(), ranks));
@@ -481,7 +481,7 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
   MESHIFT_ASSIGN_OR_RETURN(const Parts parts,
                            LoadParts(options, device, /*or_only=*/false,
                                      {.allocate = lent.allocate, .free = lent.free}));
-  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclJob> shared,
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclContext> shared,
                            MakeJob(parts, rank, options, environment, lent));
   const std::vector<int64_t> ranks = Iota(size);
   if (lent.control != nullptr) MESHIFT_RETURN_IF_ERROR(shared->Join(lent.control, ranks));

@@ -7,34 +7,34 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "comm/nccl/context.h"
 #include "comm/nccl/device.h"
-#include "comm/nccl/job.h"
 #include "meshift/status.h"
 
 namespace meshift {
 
-absl::StatusOr<std::unique_ptr<NcclStream>> NcclStream::Create(std::shared_ptr<NcclJob> job) {
+absl::StatusOr<std::unique_ptr<NcclStream>> NcclStream::Create(std::shared_ptr<NcclContext> job) {
   const CudaDevice::Scope scope(job->device());
   CUstream stream = nullptr;
   MESHIFT_RETURN_IF_ERROR(job->device().driver().StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   return std::make_unique<NcclStream>(std::move(job), stream, /*lent=*/false);
 }
 
-NcclStream::NcclStream(std::shared_ptr<NcclJob> job, CUstream stream, bool lent)
+NcclStream::NcclStream(std::shared_ptr<NcclContext> job, CUstream stream, bool lent)
     : job_(std::move(job)), lent_(lent) {
   state_->handle = stream;
 }
 
 NcclStream::~NcclStream() {
-  const bool may_use = job_->MayUseStreams().ok();
+  const bool may_use = context_->MayUseStreams().ok();
   if (may_use && !lent_) Synchronize().IgnoreError();
   state_->alive.store(false);
   if (!may_use || lent_) return;
-  const CudaDevice::Scope scope(job_->device());
-  job_->device().driver().StreamDestroy(state_->handle).IgnoreError();
+  const CudaDevice::Scope scope(context_->device());
+  context_->device().driver().StreamDestroy(state_->handle).IgnoreError();
 }
 
-absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclJob& job) {
+absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclContext& job) {
   auto* own = dynamic_cast<NcclStream*>(&stream);
   if (own == nullptr || own->job_.get() != &job) {
     return InvalidArgument("the stream belongs to another engine than that of rank {}", job.rank());
@@ -44,7 +44,7 @@ absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclJob& job) {
 }
 
 absl::Status NcclStream::Synchronize() const {
-  CudaDevice& device = job_->device();
+  CudaDevice& device = context_->device();
   const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(handle()));
   if (capture != 0) {
@@ -52,22 +52,22 @@ absl::Status NcclStream::Synchronize() const {
   }
   MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device.TakeEvent(/*timed=*/false));
   absl::Status status = device.driver().EventRecord(event, handle());
-  if (status.ok()) status = job_->Await(event);
+  if (status.ok()) status = context_->Await(event);
   device.GiveEvent(event, /*timed=*/false);
   return status;
 }
 
-absl::StatusOr<std::shared_ptr<NcclEvent>> NcclEvent::Create(std::shared_ptr<NcclJob> job) {
+absl::StatusOr<std::shared_ptr<NcclEvent>> NcclEvent::Create(std::shared_ptr<NcclContext> job) {
   CudaDevice& device = job->device();
   const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device.TakeEvent(device.timed()));
   return std::make_shared<NcclEvent>(std::move(job), event);
 }
 
-NcclEvent::~NcclEvent() { job_->device().GiveEvent(event_, job_->device().timed()); }
+NcclEvent::~NcclEvent() { context_->device().GiveEvent(event_, context_->device().timed()); }
 
 absl::Status NcclEvent::Record(const NcclStream& stream) {
-  CudaDevice& device = job_->device();
+  CudaDevice& device = context_->device();
   const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(capture_, device.CaptureOf(stream.handle()));
   base_ = InGraph() ? nullptr : device.Clock();
@@ -77,7 +77,7 @@ absl::Status NcclEvent::Record(const NcclStream& stream) {
 
 absl::Status NcclEvent::Delay(const NcclStream& stream) const {
   if (stream_ == nullptr) return InvalidArgument("the event was not recorded");
-  CudaDevice& device = job_->device();
+  CudaDevice& device = context_->device();
   const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
   if (capture != capture_) {
@@ -90,10 +90,10 @@ absl::Status NcclEvent::Delay(const NcclStream& stream) const {
 }
 
 bool NcclEvent::IsReached() const {
-  const CudaDevice::Scope scope(job_->device());
-  if (!job_->device().IsReached(event_).value_or(false)) return false;
+  const CudaDevice::Scope scope(context_->device());
+  if (!context_->device().IsReached(event_).value_or(false)) return false;
   // The abort of a failed job ends its work, so an event counts only if it was reached before.
-  const int64_t failed_ns = job_->failed_ns();
+  const int64_t failed_ns = context_->failed_ns();
   if (failed_ns == INT64_MAX) return true;
   const int64_t reached_ns = ReachedNs();
   return reached_ns >= 0 && reached_ns < failed_ns;
@@ -101,11 +101,11 @@ bool NcclEvent::IsReached() const {
 
 int64_t NcclEvent::ReachedNs() const {
   if (base_ == nullptr) return -1;
-  const CudaDevice::Scope scope(job_->device());
-  return job_->device().ReachedNs(*base_, event_);
+  const CudaDevice::Scope scope(context_->device());
+  return context_->device().ReachedNs(*base_, event_);
 }
 
-absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<NcclJob> job,
+absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<NcclContext> job,
                                                                int64_t bytes) {
   if (bytes < 0) return InvalidArgument("cannot allocate {} bytes; expected at least 0", bytes);
   MESHIFT_RETURN_IF_ERROR(job->Health());

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "comm/nccl/context.h"
 #include "comm/nccl/device.h"
-#include "comm/nccl/job.h"
 #include "meshift/engine.h"
 
 namespace meshift {
@@ -19,15 +19,15 @@ namespace meshift {
 class NcclStream final : public Stream {
  public:
   // Creates a CUstream, which the result owns.
-  static absl::StatusOr<std::unique_ptr<NcclStream>> Create(std::shared_ptr<NcclJob> job);
+  static absl::StatusOr<std::unique_ptr<NcclStream>> Create(std::shared_ptr<NcclContext> job);
   // Wraps `stream`. If `lent`, its owner keeps it: the destructor neither waits for it nor destroys
   // it.
-  NcclStream(std::shared_ptr<NcclJob> job, CUstream stream, bool lent);
+  NcclStream(std::shared_ptr<NcclContext> job, CUstream stream, bool lent);
   ~NcclStream() override;
 
   // Casts `stream`. INVALID_ARGUMENT if it does not belong to `job`; else the error of
-  // NcclJob::MayUseStreams().
-  static absl::StatusOr<NcclStream*> Of(Stream& stream, const NcclJob& job);
+  // NcclContext::MayUseStreams().
+  static absl::StatusOr<NcclStream*> Of(Stream& stream, const NcclContext& job);
 
   CUstream handle() const { return state_->handle; }
   const std::shared_ptr<DeviceStream>& state() const { return state_; }
@@ -35,7 +35,7 @@ class NcclStream final : public Stream {
   absl::Status Synchronize() const;
 
  private:
-  const std::shared_ptr<NcclJob> job_;
+  const std::shared_ptr<NcclContext> job_;
   const std::shared_ptr<DeviceStream> state_ = std::make_shared<DeviceStream>();
   const bool lent_;
 };
@@ -43,8 +43,9 @@ class NcclStream final : public Stream {
 class NcclEvent final : public Event {
  public:
   // An event that is not recorded yet.
-  static absl::StatusOr<std::shared_ptr<NcclEvent>> Create(std::shared_ptr<NcclJob> job);
-  NcclEvent(std::shared_ptr<NcclJob> job, CUevent event) : job_(std::move(job)), event_(event) {}
+  static absl::StatusOr<std::shared_ptr<NcclEvent>> Create(std::shared_ptr<NcclContext> job);
+  NcclEvent(std::shared_ptr<NcclContext> job, CUevent event)
+      : job_(std::move(job)), event_(event) {}
   ~NcclEvent() override;
 
   // Records the event on `stream`, replacing an earlier record.
@@ -56,11 +57,11 @@ class NcclEvent final : public Event {
   int64_t ReachedNs() const override;
   bool IsReached() const override;
   bool InGraph() const override { return capture_ != 0; }  // then the host cannot wait for it
-  const NcclJob* job() const { return job_.get(); }
+  const NcclContext* job() const { return job_.get(); }
   CUevent handle() const { return event_; }
 
  private:
-  const std::shared_ptr<NcclJob> job_;
+  const std::shared_ptr<NcclContext> job_;
   const CUevent event_;
   std::shared_ptr<DeviceStream> stream_;  // on which it was recorded; null: not recorded
   uint64_t capture_ = 0;                  // in which it was recorded; 0: none
@@ -70,16 +71,16 @@ class NcclEvent final : public Event {
 // Its work must be done before it is destroyed: the memory is freed at a later allocation.
 class NcclBuffer final : public Buffer {
  public:
-  static absl::StatusOr<std::unique_ptr<NcclBuffer>> Create(std::shared_ptr<NcclJob> job,
+  static absl::StatusOr<std::unique_ptr<NcclBuffer>> Create(std::shared_ptr<NcclContext> job,
                                                             int64_t bytes);
-  NcclBuffer(std::shared_ptr<NcclJob> job, CUdeviceptr memory, int64_t bytes)
+  NcclBuffer(std::shared_ptr<NcclContext> job, CUdeviceptr memory, int64_t bytes)
       : job_(std::move(job)), memory_(memory), bytes_(bytes) {}
-  ~NcclBuffer() override { job_->device().FreeLater(memory_, nullptr); }
+  ~NcclBuffer() override { context_->device().FreeLater(memory_, nullptr); }
   void* data() const override { return reinterpret_cast<void*>(memory_); }
   int64_t size_bytes() const override { return bytes_; }
 
  private:
-  const std::shared_ptr<NcclJob> job_;
+  const std::shared_ptr<NcclContext> job_;
   const CUdeviceptr memory_;
   const int64_t bytes_;
 };

@@ -12,7 +12,8 @@
 namespace meshift {
 
 absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> NcclSymmetricBuffer::Create(
-    std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group, int64_t number, int64_t bytes) {
+    std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group, int64_t number,
+    int64_t bytes) {
   const CudaDevice::Scope scope(job->device());
   void* data = nullptr;
   const NcclLibrary& nccl = job->nccl();
@@ -27,16 +28,16 @@ absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> NcclSymmetricBuffer::Create
 }
 
 absl::Status NcclSymmetricBuffer::Register() {
-  MESHIFT_ASSIGN_OR_RETURN(window_, job_->RegisterWindow(group_, data_, bytes_));
+  MESHIFT_ASSIGN_OR_RETURN(window_, context_->RegisterWindow(group_, data_, bytes_));
   registered_ = true;
   return absl::OkStatus();
 }
 
 NcclSymmetricBuffer::~NcclSymmetricBuffer() {
-  if (registered_ && !job_->DropWindow(*group_, window_)) return;
-  if (!job_->Health().ok()) return;
-  const CudaDevice::Scope scope(job_->device());
-  job_->nccl().MemFree(data_);  // a destructor cannot report an error
+  if (registered_ && !context_->DropWindow(*group_, window_)) return;
+  if (!context_->Health().ok()) return;
+  const CudaDevice::Scope scope(context_->device());
+  context_->nccl().MemFree(data_);  // a destructor cannot report an error
 }
 
 std::string WhyNoWindows(const NcclLibrary& nccl, const NcclGroup& group) {

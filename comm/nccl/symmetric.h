@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/nccl/job.h"
+#include "comm/nccl/context.h"
 #include "meshift/engine.h"
 
 namespace meshift {
@@ -21,7 +21,7 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
  public:
   // Allocates memory, which must then be registered. RESOURCE_EXHAUSTED if NCCL cannot allocate it.
   static absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> Create(
-      std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group, int64_t number,
+      std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group, int64_t number,
       int64_t bytes);
   // Waits for all work so far, deregisters and frees the memory. If the group has failed, the
   // memory is leaked, since its work may never end.
@@ -35,7 +35,7 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
   const NcclGroup* group() const { return group_.get(); }
 
  private:
-  NcclSymmetricBuffer(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group,
+  NcclSymmetricBuffer(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group,
                       int64_t number, void* data, int64_t bytes)
       : SymmetricBuffer(number),
         job_(std::move(job)),
@@ -43,7 +43,7 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
         data_(data),
         bytes_(bytes) {}
 
-  const std::shared_ptr<NcclJob> job_;
+  const std::shared_ptr<NcclContext> job_;
   const std::shared_ptr<NcclGroup> group_;
   void* const data_;
   const int64_t bytes_;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "comm/nccl/pause.h"
+#include "comm/nccl/backoff.h"
 
 namespace meshift {
 namespace {
@@ -51,19 +51,19 @@ int64_t Sleeps() {
 
 // A wait of less than 50 us does not sleep, since a sleep alone takes that long. The test repeats
 // if its thread loses the core meanwhile.
-TEST(PauseTest, DoesNotSleepAtFirst) {
+TEST(BackoffTest, DoesNotSleepAtFirst) {
   bool slept = true;
   for (int i = 0; i < 200 && slept; ++i) {
     const int64_t before = Sleeps();
-    for (Pause pause; pause.elapsed() < microseconds(40);) pause.Next();
+    for (Backoff pause; pause.elapsed() < microseconds(40);) pause.Next();
     slept = Sleeps() > before;
   }
   EXPECT_FALSE(slept);
 }
 
-TEST(PauseTest, SleepsLater) {
+TEST(BackoffTest, SleepsLater) {
   const int64_t before = Sleeps();
-  for (Pause pause; pause.elapsed() < milliseconds(20);) pause.Next();
+  for (Backoff pause; pause.elapsed() < milliseconds(20);) pause.Next();
   EXPECT_GT(Sleeps(), before);
 }
 

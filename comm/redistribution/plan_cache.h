@@ -25,7 +25,7 @@
 #include "absl/types/span.h"
 #include "base/lru_cache.h"
 #include "comm/executor/executable.h"
-#include "comm/executor/lanes.h"
+#include "comm/executor/group_streams.h"
 #include "comm/program/coalesce.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
@@ -57,7 +57,7 @@ struct ProgramEntry {
   explicit ProgramEntry(Program p) : workspace_bytes(p.workspace_bytes), program(std::move(p)) {}
   // Every call reads the first members, so they are adjacent.
   const int64_t workspace_bytes;           // the program's
-  Lane* first_lane = nullptr;              // of the first part
+  GroupStream* first_lane = nullptr;       // of the first part
   std::unique_ptr<Executable> executable;  // null before the first run
   std::vector<Part> parts;
   std::vector<Communicator*> communicators;  // one per group

@@ -207,7 +207,8 @@ absl::Status RedistributorImpl::Bind(ProgramEntry& entry) {
   }
   for (const ProgramSegment& segment : SegmentsOf(program, options_.expert.time_steps)) {
     MESHIFT_ASSIGN_OR_RETURN(
-        Lane * lane, lanes_.Of(segment.group < 0 ? nullptr : entry.communicators[segment.group]));
+        GroupStream * lane,
+        lanes_.Of(segment.group < 0 ? nullptr : entry.communicators[segment.group]));
     if (entry.parts.empty()) entry.first_lane = lane;
     entry.parts.push_back({.instructions = segment.instructions,
                            .step = segment.step,
@@ -273,7 +274,7 @@ absl::Status RedistributorImpl::WaitBefore(Stream& stream, const Run& run) {
 
 absl::Status RedistributorImpl::Enqueue(const Call& call, ProgramEntry& program,
                                         ProgramBuffers buffers, Run* run) {
-  Lane& lane = *program.first_lane;
+  GroupStream& lane = *program.first_lane;
   const bool uses_lane = buffers.workspace == nullptr && program.workspace_bytes > 0;
   if (uses_lane) {
     MESHIFT_ASSIGN_OR_RETURN(buffers.workspace, lane.Reserve(program.workspace_bytes));

@@ -25,7 +25,7 @@
 #include "base/mutex.h"
 #include "comm/executor/executable.h"
 #include "comm/executor/group_cache.h"
-#include "comm/executor/lanes.h"
+#include "comm/executor/group_streams.h"
 #include "comm/record/call_record.h"
 #include "comm/record/call_ring.h"
 #include "comm/redistribution/plan_cache.h"
@@ -60,7 +60,7 @@ struct Run {
   // The work is done when the first `num_done` events are reached. The others are kept for reuse.
   EventList done;
   size_t num_done = 0;
-  std::vector<std::pair<Lane*, int64_t>> uses;  // of workspaces
+  std::vector<std::pair<GroupStream*, int64_t>> uses;  // of workspaces
   // Used while the call is issued. `after`: events on `after_streams`, kept for reuse too; `ends`:
   // the streams with the call's last work.
   EventList after;
@@ -312,7 +312,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     }
   } source_leaves_{source_};
   // Destroyed first, which waits for all work.
-  Lanes lanes_ MESHIFT_GUARDED_BY(issuing_);
+  GroupStreams lanes_ MESHIFT_GUARDED_BY(issuing_);
 };
 
 }  // namespace meshift::run_internal

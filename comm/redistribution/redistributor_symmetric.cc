@@ -150,7 +150,7 @@ absl::Status RedistributorImpl::CallSymmetric(const SymmetricUse& use,
   if (groups.size() != 1 || groups[0] != &communicator) {
     return Internal("{} does not have the communicator of the plan", use.pool->ToString());
   }
-  MESHIFT_ASSIGN_OR_RETURN(Lane * lane, lanes_.Of(&communicator));
+  MESHIFT_ASSIGN_OR_RETURN(GroupStream * lane, lanes_.Of(&communicator));
   Stream& stream = lane->stream();
   MESHIFT_RETURN_IF_ERROR(WaitBefore(stream, *run));
   const bool timed = options_.expert.time_steps;

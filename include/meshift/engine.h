@@ -344,7 +344,7 @@ class Engine {
   // Called by a member of `parent` instead of Split if it needs no new communicator while others
   // do: its group exists already, or it is in none of the groups. Required by engines whose splits
   // are collective over `parent`.
-  virtual absl::Status SkipSplit(Communicator& parent) {
+  virtual absl::Status SplitNoColor(Communicator& parent) {
     static_cast<void>(parent);
     return absl::OkStatus();
   }

@@ -7,7 +7,7 @@
 //
 // Memory is device memory, which the host cannot read. CopyIn and CopyOut write and read it.
 //
-// All ranks of the world make the same calls (Split, SkipSplit and collectives, over all
+// All ranks of the world make the same calls (Split, SplitNoColor and collectives, over all
 // communicators) in the same order. Create, Split and the destructor wait for the other ranks, so
 // one thread cannot drive several ranks. Communicators are kept until the engine is destroyed; a
 // group is split only once.

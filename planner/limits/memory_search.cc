@@ -68,7 +68,7 @@ class WidestPath {
     // If no other value has room beside this one, only the target can follow.
     const bool has_room =
         index == 0 || SaturatingAdd(model_.HeldBytes(from.state), model_.LeastHeldBytes()) < limit_;
-    const View view = successors_.layouts().Look(from.state);
+    const DecodedState view = successors_.layouts().Decode(from.state);
     successors_.ForEach(view, {.only_last_collective = !has_room}, [&](const Successor& next) {
       // One state of a mesh of six dims may have more edges than max_edges_.
       is_done_ = is_done_ && ++seen_ <= max_edges_;

@@ -1,7 +1,7 @@
 // The heuristic h(s): a lower bound of the time of any path from state s to the target.
 //
 //   Heuristic heuristic(problem, model, successors);
-//   heuristic.LeastNs(successors.layouts().Look(problem.source()));    // ns
+//   heuristic.LeastNs(successors.layouts().Decode(problem.source()));    // ns
 //
 // Notation
 //   c(s, t)  The price of the step from s to t.
@@ -78,14 +78,14 @@ class Heuristic {
   int64_t LeastNs(const Successor& next, int64_t enough_ns = INT64_MAX) {
     return LeastNs(next.state, next.reducible, next.product.wanted, next.product.across, enough_ns);
   }
-  int64_t LeastNs(const View& view) {
+  int64_t LeastNs(const DecodedState& view) {
     return LeastNs(view.state, view.reducible, layouts_.Wanted(view.lists),
                    layouts_.Across(view.lists), INT64_MAX);
   }
   // C({}): the least start time of a collective, with hops.
   int64_t LeastStartNs() const { return starts_ns_[0]; }
   // A(s).
-  DimMask Across(const View& view) const {
+  DimMask Across(const DecodedState& view) const {
     return (successors_.masks_target() ? 0 : layouts_.Across(view.lists)) | view.reducible;
   }
 

@@ -38,7 +38,7 @@ struct World {
         {.collective_latency_ns = 1000, .copy_latency_ns = 10, .copy_bandwidth_bytes_per_us = 100});
   }
   int64_t LeastNs(const State& state) {
-    return heuristic.LeastNs(successors.layouts().Look(state));
+    return heuristic.LeastNs(successors.layouts().Decode(state));
   }
 
   const Problem problem;
@@ -80,7 +80,7 @@ TEST(HeuristicTest, GroupsThatDoNotCoverNeedMoreCollectives) {
 
 TEST(HeuristicTest, AcrossAreDimsThatAreReducedOrUncut) {
   World world("a=2,b=2,c=2", "f32[8,8]", "S(0),P,S(1)", "R,R,S(1)");
-  EXPECT_EQ(world.heuristic.Across(world.successors.layouts().Look(world.problem.source())),
+  EXPECT_EQ(world.heuristic.Across(world.successors.layouts().Decode(world.problem.source())),
             0b011u);
 }
 
@@ -100,7 +100,7 @@ TEST(HeuristicTest, FallsByNoMoreThanTheStepCosts) {
       const CostModel model(*problem, topology);
       Successors successors(*problem, model, {.masks_cuts = problem->MasksTarget()});
       Heuristic heuristic(*problem, model, successors);
-      const int64_t source_ns = heuristic.LeastNs(successors.layouts().Look(problem->source()));
+      const int64_t source_ns = heuristic.LeastNs(successors.layouts().Decode(problem->source()));
       successors.ForEach(problem->source(), [&](const Successor& next) {
         ++steps;
         const int64_t price = model.Measure(next.op, problem->source(), next.state).est_ns;

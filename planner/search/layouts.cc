@@ -24,17 +24,17 @@ Layouts::Layouts(const Problem& problem, const CostModel& model)
   while (outermost_ + 1 < num_lists() && problem.extent(bounds_.tensor_dim(outermost_)) == 1) {
     ++outermost_;
   }
-  target_ = LookAnew(problem.target());
-  looked_ = target_;
+  target_ = DecodeUncached(problem.target());
+  last_decoded_ = target_;
 }
 
-View Layouts::Look(const State& state) {
-  if (!(state == looked_.state)) looked_ = LookAnew(state);
-  return looked_;
+DecodedState Layouts::Decode(const State& state) {
+  if (!(state == last_decoded_.state)) last_decoded_ = DecodeUncached(state);
+  return last_decoded_;
 }
 
-View Layouts::LookAnew(const State& state) {
-  View view;
+DecodedState Layouts::DecodeUncached(const State& state) {
+  DecodedState view;
   view.state = state;
   for (int d = 0; d < problem_.num_dims(); ++d) {
     const DimMask bit = DimMask{1} << d;

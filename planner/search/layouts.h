@@ -2,7 +2,7 @@
 // them.
 //
 //   Layouts layouts(problem, model);
-//   const View view = layouts.Look(problem.source());
+//   const DecodedState view = layouts.Decode(problem.source());
 //   layouts.bounds().Start(view.lists);
 //   layouts.ForEachExtension({}, view.cut | view.replicated, INT64_MAX, fn);    // an ExtensionFn
 //
@@ -26,7 +26,7 @@
 namespace meshift {
 
 // A decoded state: its lists of cuts, and its mesh dims by kind.
-struct View {
+struct DecodedState {
   State state;
   Lists lists = {};
   uint64_t partial_code = 0;  // the state's code without its cuts
@@ -48,10 +48,10 @@ class Layouts {
   const CutTable& table() const { return table_; }
   CutTable& table() { return table_; }
   StepBounds& bounds() { return bounds_; }
-  const View& target() const { return target_; }
+  const DecodedState& target() const { return target_; }
 
   // Decodes a state. StateOf() encodes it.
-  View Look(const State& state);
+  DecodedState Decode(const State& state);
   State StateOf(uint64_t partial_code, const Lists& lists, int stage) const {
     uint64_t code = partial_code;
     for (int i = 0; i < num_lists(); ++i) code |= table_.Code(lists[i], bounds_.tensor_dim(i));
@@ -116,7 +116,7 @@ class Layouts {
 
  private:
   struct Extension;
-  View LookAnew(const State& state);
+  DecodedState DecodeUncached(const State& state);
 
   const Problem& problem_;
   CutTable table_;
@@ -124,8 +124,8 @@ class Layouts {
   std::array<int8_t, kMaxTensorRank> list_of_ = {};  // by tensor dim
   int largest_ = 0;
   int outermost_ = 0;
-  View target_;
-  View looked_;  // cache: the last state decoded, since calls repeat
+  DecodedState target_;
+  DecodedState last_decoded_;  // cache: the last state decoded, since calls repeat
 };
 
 }  // namespace meshift

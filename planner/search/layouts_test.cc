@@ -26,7 +26,7 @@ struct World {
   }
   // States of all layouts, each reached from the source.
   std::vector<State> All(int64_t most_items = INT64_MAX) {
-    const View view = layouts.Look(problem.source());
+    const DecodedState view = layouts.Decode(problem.source());
     layouts.bounds().Start(view.lists);
     std::vector<State> states;
     layouts.ForEachExtension({}, view.cut | view.replicated, most_items,
@@ -44,7 +44,7 @@ struct World {
 TEST(LayoutsTest, LookTakesAStateApartAndStateOfPutsItTogether) {
   World world("a=2,b=2,c=2,d=2", "f32[8,8]", "S(1)[1],P,R,S(1)[0]", "R,R,R,R");
   const State& source = world.problem.source();
-  const View view = world.layouts.Look(source);
+  const DecodedState view = world.layouts.Decode(source);
   EXPECT_EQ(view.cut, 0b1001u);
   EXPECT_EQ(view.partial, 0b0010u);
   EXPECT_EQ(view.reducible, 0b0010u);
@@ -63,7 +63,7 @@ TEST(LayoutsTest, ExtensionsAreAllLayoutsOnce) {
 
 TEST(LayoutsTest, AScalarHasOneLayout) {
   World world("a=2,b=2", "f32[]", "P,R", "R,R");
-  const View view = world.layouts.Look(world.problem.source());
+  const DecodedState view = world.layouts.Decode(world.problem.source());
   world.layouts.bounds().Start(view.lists);
   int layouts = 0;
   world.layouts.ForEachExtension(
@@ -80,7 +80,7 @@ TEST(LayoutsTest, OnlyWhatMovesTooMuchIsLeftOut) {
       const std::set<State> states(kept.begin(), kept.end());
       for (const State& state : world.All()) {
         const StepBounds::Product& product =
-            world.layouts.bounds().Compare(world.layouts.Look(state).lists);
+            world.layouts.bounds().Compare(world.layouts.Decode(state).lists);
         if (world.layouts.bounds().MovedAndMissing(product) <= most) {
           EXPECT_TRUE(states.contains(state)) << tensor << " " << most;
         }
@@ -92,7 +92,7 @@ TEST(LayoutsTest, OnlyWhatMovesTooMuchIsLeftOut) {
 TEST(LayoutsTest, WhatTheBaseCutsIsNotCountedAsWhole) {
   World world("a=2,b=2,c=2", "f32[64,64]", "S(1),S(1),R", "S(1),S(1),S(0)");
   Layouts& layouts = world.layouts;
-  const View view = layouts.Look(world.problem.source());
+  const DecodedState view = layouts.Decode(world.problem.source());
   layouts.bounds().Start(view.lists);
   bool found = false;
   layouts.ForEachExtension(view.lists, view.replicated, /*most_items=*/0,
@@ -104,7 +104,7 @@ TEST(LayoutsTest, WhatTheBaseCutsIsNotCountedAsWhole) {
 
 TEST(LayoutsTest, ChangesAreBehindWhatListsBeginWithTogether) {
   World world("a=2,b=2,c=2", "f32[8,8]", "S(0),S(0),S(1)", "S(0),S(1),R");
-  const View source = world.layouts.Look(world.problem.source());
+  const DecodedState source = world.layouts.Decode(world.problem.source());
   const Layouts::Changes changes =
       world.layouts.Between(source.lists, world.layouts.target().lists);
   EXPECT_EQ(changes.from, 0b110u);
@@ -114,12 +114,12 @@ TEST(LayoutsTest, ChangesAreBehindWhatListsBeginWithTogether) {
 TEST(LayoutsTest, PermutationsTradePlacesOfEqualSizes) {
   World world("a=2,b=2,c=3", "f32[12,12]", "S(0),S(1),R", "S(1),S(0),R");
   Layouts& layouts = world.layouts;
-  const View source = layouts.Look(world.problem.source());
+  const DecodedState source = layouts.Decode(world.problem.source());
   EXPECT_TRUE(layouts.IsPermutation(source.lists, layouts.target().lists));
   State other = world.problem.source();
   other.SetReplicate(1);
   other.SetShard(2, 1, 0);
-  EXPECT_FALSE(layouts.IsPermutation(source.lists, layouts.Look(other).lists));
+  EXPECT_FALSE(layouts.IsPermutation(source.lists, layouts.Decode(other).lists));
 }
 
 TEST(LayoutsTest, CutsGoWhereTheTargetHasThemAsFarAsThatGoes) {
@@ -135,7 +135,7 @@ TEST(LayoutsTest, CutsGoWhereTheTargetHasThemAsFarAsThatGoes) {
 
 TEST(LayoutsTest, PrefixesAreWhatGathersLeave) {
   World world("a=2,b=2,c=2", "f32[8,8]", "S(0),S(0),S(1)", "R,R,R");
-  const View source = world.layouts.Look(world.problem.source());
+  const DecodedState source = world.layouts.Decode(world.problem.source());
   std::vector<DimMask> dims;
   world.layouts.ForEachPrefix(
       source.lists, [&](const Lists& kept) { dims.push_back(world.layouts.DimsOf(kept)); });

@@ -141,7 +141,7 @@ bool LinkBound::MaySayMore() const {
 }
 
 int64_t LinkBound::LeastNsAnew(const State& state) {
-  const View view = layouts_.Look(state);
+  const DecodedState view = layouts_.Decode(state);
   for (int i = 0; i < layouts_.num_lists(); ++i) Kept(i, view.lists[i]);  // may reallocate kept_
   std::array<const int64_t*, kMaxTensorRank> kept;
   for (int i = 0; i < layouts_.num_lists(); ++i) kept[i] = Kept(i, view.lists[i]);

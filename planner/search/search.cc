@@ -49,7 +49,7 @@ class CheapestSearch {
         ties_(problem, model),
         open_(problem.source(), Cost{}),
         bound_ns_(bound_ns),
-        patience_(Work() + kPatience) {}
+        next_work_limit_(Work() + kPatience) {}
 
   std::optional<Path> Run() {
     if (problem_.num_dims() >= kIncumbentDims) FindIncumbent();
@@ -80,17 +80,17 @@ class CheapestSearch {
 
   bool IsDone(const Cost& estimate) {
     if (!problem_.Charge(1)) return true;
-    if (Work() > patience_) Settle();
+    if (Work() > next_work_limit_) TightenBound();
     return estimate.ns > bound_ns_;
   }
 
   // Called after every kPatience of work. Takes the greedy walk from each node that was reached
   // since the last call. From then on only paths count that are shorter than the incumbent by
   // 1 / part_ of its time; each call makes that fraction four times larger.
-  void Settle() {
-    patience_ += kPatience;
+  void TightenBound() {
+    next_work_limit_ += kPatience;
     for (const int end = open_.num_nodes(); MayWalk() && walked_ < end; ++walked_) {
-      if (layouts_.Look(open_.node(walked_).state).reducible == 0) Finish(walked_);
+      if (layouts_.Decode(open_.node(walked_).state).reducible == 0) Finish(walked_);
     }
     part_ = part_ == 0 ? kFirstPart : std::max<int64_t>(part_ / 4, 1);
     const int target = open_.Find(problem_.target());
@@ -102,7 +102,7 @@ class CheapestSearch {
 
   void Expand(int index) {
     const Node node = open_.node(index);
-    const View view = layouts_.Look(node.state);
+    const DecodedState view = layouts_.Decode(node.state);
     const bool was_sliced = node.before >= 0 && node.op == StepOp::kSlice;
     // The items that a rank receives by the step and by the steps after it must fit into the
     // remaining time.
@@ -173,7 +173,7 @@ class CheapestSearch {
   bool MayWalk() const { return !successors_.masks_target() && layouts_.num_lists() > 0; }
   // Each returns the node that it leads to; -1: a step is not allowed, or its path is too slow.
   int Walk(int from, StepOp op, uint64_t partial_code, const Lists& lists);
-  int WalkTo(int from, const Lists& lists);
+  int GreedyMoveTo(int from, const Lists& lists);
   int Slice(int from);
   int CastTo(int from, int stage);
   void Finish(int from);
@@ -189,9 +189,9 @@ class CheapestSearch {
   std::vector<Leg> other_legs_;
   BestFirst<Cost> open_;
   int64_t bound_ns_;
-  int64_t patience_ = 0;  // work at which Settle() is called next
-  int64_t part_ = 0;      // see Settle(); 0: it was not called yet
-  int walked_ = 0;        // nodes from which Settle() has taken the greedy walk
+  int64_t next_work_limit_ = 0;  // work at which TightenBound() is called next
+  int64_t part_ = 0;             // see TightenBound(); 0: it was not called yet
+  int walked_ = 0;               // nodes from which TightenBound() has taken the greedy walk
 };
 
 int CheapestSearch::Walk(int from, StepOp op, uint64_t partial_code, const Lists& lists) {
@@ -201,12 +201,12 @@ int CheapestSearch::Walk(int from, StepOp op, uint64_t partial_code, const Lists
   const State next = layouts_.StateOf(partial_code, lists, stage);
   if (next == before) return from;
   if (!successors_.value_rule().MayHold(next) || !model_.Allows(op, before, next)) return -1;
-  return Price({from, op, next, {}, heuristic_.LeastNs(layouts_.Look(next))});
+  return Price({from, op, next, {}, heuristic_.LeastNs(layouts_.Decode(next))});
 }
 
 int CheapestSearch::CastTo(int from, int stage) {
   while (from >= 0 && open_.node(from).state.stage() < stage) {
-    const View view = layouts_.Look(open_.node(from).state);
+    const DecodedState view = layouts_.Decode(open_.node(from).state);
     from = Walk(from, StepOp::kCast, view.partial_code, view.lists);
   }
   return from;
@@ -214,16 +214,16 @@ int CheapestSearch::CastTo(int from, int stage) {
 
 int CheapestSearch::Slice(int from) {
   if (from < 0) return -1;
-  const View view = layouts_.Look(open_.node(from).state);
+  const DecodedState view = layouts_.Decode(open_.node(from).state);
   return Walk(from, StepOp::kSlice, view.partial_code,
               layouts_.CutTowardsTarget(view.lists, view.replicated, layouts_.outermost()));
 }
 
 // By the one step that leads to `lists`. If cuts are only removed, all_gather and exchange are
 // both tried.
-int CheapestSearch::WalkTo(int from, const Lists& lists) {
+int CheapestSearch::GreedyMoveTo(int from, const Lists& lists) {
   if (from < 0) return -1;
-  const View view = layouts_.Look(open_.node(from).state);
+  const DecodedState view = layouts_.Decode(open_.node(from).state);
   const Layouts::Changes changes = layouts_.Between(view.lists, lists);
   const auto walk = [&](StepOp op) { return Walk(from, op, view.partial_code, lists); };
   if (changes.from == 0) return walk(StepOp::kSlice);
@@ -235,17 +235,17 @@ int CheapestSearch::WalkTo(int from, const Lists& lists) {
 // Goes to the target's cuts directly. Also goes to the target's cuts extended by all mesh dims that
 // are replicated there, from where one or two gathers lead to the target.
 void CheapestSearch::Finish(int from) {
-  const View& target = layouts_.target();
+  const DecodedState& target = layouts_.target();
   const int last = target.state.stage();
   const bool narrows =
       from >= 0 && problem_.item_bytes(last) < problem_.item_bytes(open_.node(from).state.stage());
   if (narrows) from = CastTo(from, last);
-  CastTo(WalkTo(from, target.lists), last);
+  CastTo(GreedyMoveTo(from, target.lists), last);
   const int spare = layouts_.outermost();
   Lists cut = layouts_.CutTowardsTarget(target.lists, target.replicated, spare);
-  const int spread = WalkTo(from, cut);
+  const int spread = GreedyMoveTo(from, cut);
   while (cut[spare] != target.lists[spare]) {
-    CastTo(WalkTo(WalkTo(spread, cut), target.lists), last);
+    CastTo(GreedyMoveTo(GreedyMoveTo(spread, cut), target.lists), last);
     cut[spare] = layouts_.table().Parent(cut[spare]);
   }
 }
@@ -253,7 +253,7 @@ void CheapestSearch::Finish(int from) {
 void CheapestSearch::FindIncumbent() {
   if (!MayWalk()) return;
   constexpr int kSource = 0;
-  const View source = layouts_.Look(problem_.source());
+  const DecodedState source = layouts_.Decode(problem_.source());
   if (source.reducible == 0) {
     Finish(kSource);
     if (source.replicated != 0) Finish(Slice(kSource));
@@ -261,7 +261,7 @@ void CheapestSearch::FindIncumbent() {
   }
   const int sliced = Slice(CastTo(kSource, problem_.reduce_stage()));
   if (sliced < 0) return;
-  const View view = layouts_.Look(open_.node(sliced).state);
+  const DecodedState view = layouts_.Decode(open_.node(sliced).state);
   const Lists scattered =
       layouts_.CutTowardsTarget(view.lists, view.reducible, layouts_.outermost());
   const uint64_t reduced = layouts_.target().partial_code;
@@ -291,7 +291,8 @@ std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
 
 DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules) {
   Successors successors(problem, model, rules);
-  return Heuristic(problem, model, successors).Across(successors.layouts().Look(problem.source()));
+  return Heuristic(problem, model, successors)
+      .Across(successors.layouts().Decode(problem.source()));
 }
 
 }  // namespace meshift

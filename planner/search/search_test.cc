@@ -167,7 +167,7 @@ void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count,
     Successors successors(*problem, model, rules);
     Heuristic heuristic(*problem, model, successors);
     if (least) {
-      const int64_t least_ns = heuristic.LeastNs(successors.layouts().Look(problem->source()));
+      const int64_t least_ns = heuristic.LeastNs(successors.layouts().Decode(problem->source()));
       EXPECT_LE(least_ns, std::get<0>(*least))
           << from->ToString() << " -> " << to->ToString() << " on " << topology.ToString();
       bounded += least_ns > 0 ? 1 : 0;

@@ -23,7 +23,7 @@ TEST(StepBoundsTest, ProductsAreOfTheSamplesBoxes) {
   const CostModel model(problem, Topology::Flat());
   Layouts layouts(problem, model);
   StepBounds& bounds = layouts.bounds();
-  bounds.Start(layouts.Look(problem.source()).lists);
+  bounds.Start(layouts.Decode(problem.source()).lists);
   const StepBounds::Product& product = bounds.Compare(layouts.target().lists);
   EXPECT_EQ(product.longest, 8 * 2);
   EXPECT_EQ(product.after[0], 8 * 2);

@@ -65,7 +65,7 @@ void Successors::Emit(StepOp op, const State& next, DimMask dims, DimMask reduci
   emit({op, next, dims, reducible, product});
 }
 
-void Successors::ForEach(const View& view, const Limits& limits, EmitFn emit) {
+void Successors::ForEach(const DecodedState& view, const Limits& limits, EmitFn emit) {
   layouts_.bounds().Start(view.lists);
   CastAndMask(view, emit);
   if (view.state.stage() == problem_.reduce_stage()) Reduce(view, emit);
@@ -75,9 +75,9 @@ void Successors::ForEach(const View& view, const Limits& limits, EmitFn emit) {
 }
 
 // Steps that change cuts and leave partial mesh dims as they are.
-void Successors::Move(const View& view, const Limits& limits, EmitFn emit) {
+void Successors::Move(const DecodedState& view, const Limits& limits, EmitFn emit) {
   if (limits.only_last_collective) {
-    for (const View& last : finished_views_) {
+    for (const DecodedState& last : finished_views_) {
       if (last.partial_code != view.partial_code || last.state.stage() != view.state.stage()) {
         continue;
       }
@@ -97,7 +97,8 @@ void Successors::Move(const View& view, const Limits& limits, EmitFn emit) {
   }
 }
 
-void Successors::MoveTo(const View& view, const Lists& lists, const Product& product, EmitFn emit) {
+void Successors::MoveTo(const DecodedState& view, const Lists& lists, const Product& product,
+                        EmitFn emit) {
   const DimMask dims = product.from | product.to;
   if (dims == 0) return;
   const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
@@ -117,8 +118,9 @@ void Successors::MoveTo(const View& view, const Lists& lists, const Product& pro
 
 // Whether `next` is finished, or one step may lead from it to the target. That step may also reduce
 // or mask, since an exchange leaves partial mesh dims as they are.
-bool Successors::MayExchangeTo(const View& view, const Lists& lists, const State& next) const {
-  const View& target = layouts_.target();
+bool Successors::MayExchangeTo(const DecodedState& view, const Lists& lists,
+                               const State& next) const {
+  const DecodedState& target = layouts_.target();
   const State last = next.AtStage(target.state.stage());
   if (IsFinished(last)) return true;
   const Layouts::Changes changes = layouts_.Between(lists, target.lists);
@@ -132,7 +134,7 @@ bool Successors::MayExchangeTo(const View& view, const Lists& lists, const State
          (changes.from == 0 || changes.to == 0 || changes.from == changes.to);
 }
 
-void Successors::Reduce(const View& view, EmitFn emit) {
+void Successors::Reduce(const DecodedState& view, EmitFn emit) {
   if (view.reducible == 0) return;
   // Otherwise several groups would compute the same value.
   if (rules_.single_sourced && !rules_.exact && view.replicated != 0) return;
@@ -171,7 +173,7 @@ void Successors::Reduce(const View& view, EmitFn emit) {
 // (docs/plan_format.md, "Masks").
 class Successors::Masks {
  public:
-  Masks(Successors& successors, const View& view, EmitFn emit)
+  Masks(Successors& successors, const DecodedState& view, EmitFn emit)
       : successors_(successors),
         problem_(successors.problem_),
         target_(problem_.target()),
@@ -273,15 +275,15 @@ class Successors::Masks {
   Successors& successors_;
   const Problem& problem_;
   const State& target_;
-  const View& view_;
+  const DecodedState& view_;
   EmitFn emit_;
   DimMask wanted_ = 0;  // partial in the target, not yet in the state
 };
 
-void Successors::CastAndMask(const View& view, EmitFn emit) {
+void Successors::CastAndMask(const DecodedState& view, EmitFn emit) {
   if (problem_.MayCast(view.state)) {
     const State next = view.state.AtStage(view.state.stage() + 1);
-    Emit(StepOp::kCast, next, 0, layouts_.Look(next).reducible,
+    Emit(StepOp::kCast, next, 0, layouts_.Decode(next).reducible,
          layouts_.bounds().Compare(view.lists), emit);
   }
   if (!masks_target_ && view.reducible == 0) return;
@@ -302,7 +304,7 @@ void Successors::FindFinished() {
   add(problem_.target(), false);
   for (size_t i = 0; i < found.size(); ++i) {
     const State state = found[i];
-    const View view = layouts_.Look(state);
+    const DecodedState view = layouts_.Decode(state);
     // A slice before a slice is one slice.
     if (!sliced[i]) {
       layouts_.ForEachPrefix(view.lists, [&](const Lists& kept) {
@@ -328,7 +330,7 @@ void Successors::FindFinished() {
     }
   }
   std::sort(found.begin(), found.end());
-  for (const State& state : found) finished_views_.push_back(layouts_.Look(state));
+  for (const State& state : found) finished_views_.push_back(layouts_.Decode(state));
 }
 
 }  // namespace meshift

@@ -2,7 +2,7 @@
 // alternatives and the brute force in tests use this one definition.
 //
 //   Successors successors(problem, model, rules);
-//   successors.ForEach(successors.layouts().Look(state), [&](const Successor& next) {
+//   successors.ForEach(successors.layouts().Decode(state), [&](const Successor& next) {
 //     next.op;             // kAllGather
 //     next.state;          // where it leads
 //   });
@@ -70,8 +70,8 @@ class Successors {
   using EmitFn = absl::FunctionRef<void(const Successor&)>;
   // Calls emit() in a fixed order. Steps keep the value rule (value_rule.h) and use groups that the
   // model allows; none leads to `view.state` itself. Ends early if the problem's budget is spent.
-  void ForEach(const View& view, const Limits& limits, EmitFn emit);
-  void ForEach(const State& state, EmitFn emit) { ForEach(layouts_.Look(state), {}, emit); }
+  void ForEach(const DecodedState& view, const Limits& limits, EmitFn emit);
+  void ForEach(const State& state, EmitFn emit) { ForEach(layouts_.Decode(state), {}, emit); }
 
   Layouts& layouts() { return layouts_; }
   const ValueRule& value_rule() const { return value_rule_; }
@@ -86,11 +86,11 @@ class Successors {
   using Product = StepBounds::Product;
   void Emit(StepOp op, const State& next, DimMask dims, DimMask reducible, const Product& product,
             EmitFn emit) const;
-  void CastAndMask(const View& view, EmitFn emit);
-  void Reduce(const View& view, EmitFn emit);
-  void Move(const View& view, const Limits& limits, EmitFn emit);
-  void MoveTo(const View& view, const Lists& lists, const Product& product, EmitFn emit);
-  bool MayExchangeTo(const View& view, const Lists& lists, const State& next) const;
+  void CastAndMask(const DecodedState& view, EmitFn emit);
+  void Reduce(const DecodedState& view, EmitFn emit);
+  void Move(const DecodedState& view, const Limits& limits, EmitFn emit);
+  void MoveTo(const DecodedState& view, const Lists& lists, const Product& product, EmitFn emit);
+  bool MayExchangeTo(const DecodedState& view, const Lists& lists, const State& next) const;
   void FindFinished();
 
   const Problem& problem_;
@@ -101,7 +101,7 @@ class Successors {
   bool exchanges_anywhere_ = true;
   bool masks_target_ = false;
   std::vector<State> finished_;  // sorted
-  std::vector<View> finished_views_;
+  std::vector<DecodedState> finished_views_;
 };
 
 }  // namespace meshift

@@ -31,7 +31,7 @@ std::vector<std::string> Steps(const char* mesh, const char* tensor, const char*
                     problem.ToSharding(next.state).PlacementsText());
     EXPECT_EQ(next.dims, StepDims(problem, next.op, problem.source(), next.state)) << steps.back();
     EXPECT_EQ(next.product.longest, problem.MaxItems(next.state)) << steps.back();
-    EXPECT_EQ(next.reducible, successors.layouts().Look(next.state).reducible) << steps.back();
+    EXPECT_EQ(next.reducible, successors.layouts().Decode(next.state).reducible) << steps.back();
   });
   std::sort(steps.begin(), steps.end());
   EXPECT_EQ(std::set<std::string>(steps.begin(), steps.end()).size(), steps.size());
@@ -100,7 +100,7 @@ TEST(SuccessorsTest, ALimitLeavesOutOnlyWhatMovesMore) {
   const Problem problem = *Problem::Create(source, *source.WithPlacements("S(1),R,S(0)"));
   const CostModel model(problem, Topology::Flat());
   Successors successors(problem, model, {});
-  const View view = successors.layouts().Look(problem.source());
+  const DecodedState view = successors.layouts().Decode(problem.source());
   for (const int64_t most : {0, 5, 20}) {
     std::set<std::pair<StepOp, State>> kept;
     successors.ForEach(view, {.most_items = most}, [&](const Successor& next) {

@@ -31,7 +31,7 @@ Cuts Joined(Cuts first, absl::Span<const int> second) {
   return first;
 }
 
-std::string Where(const World& world, absl::Span<const int> dims, const Walk& walk) {
+std::string Where(const MeshShape& world, absl::Span<const int> dims, const Walk& walk) {
   std::string text;
   for (size_t i = 0; i < dims.size(); ++i) {
     text += fmt::format("{}{}={}", text.empty() ? "" : ",", world.mesh.dim(dims[i]).name,
@@ -41,8 +41,8 @@ std::string Where(const World& world, absl::Span<const int> dims, const Walk& wa
 }
 
 // The elements of the largest box, over the tensor dims whose cuts do not change.
-Wide LargestUnchanged(const World& world, const State& state, const Change& change) {
-  Wide elements = 1;
+Int128 LargestUnchanged(const MeshShape& world, const State& state, const Change& change) {
+  Int128 elements = 1;
   size_t next = 0;
   for (size_t t = 0; t < state.cuts.size(); ++t) {
     if (next < change.cuts.size() && change.cuts[next].tensor_dim == static_cast<int>(t)) {
@@ -78,7 +78,7 @@ struct Tables {
   std::vector<int64_t> held_for;
 };
 
-std::vector<std::vector<Tables>> MakeTables(const World& world, const Change& change) {
+std::vector<std::vector<Tables>> MakeTables(const MeshShape& world, const Change& change) {
   std::vector<std::vector<Tables>> tables(change.cuts.size());
   for (size_t c = 0; c < tables.size(); ++c) {
     for (const int64_t size : change.cuts[c].parents) {
@@ -93,7 +93,7 @@ std::vector<std::vector<Tables>> MakeTables(const World& world, const Change& ch
 
 // Sets held_for of every holder. Its receivers have the holder's coordinates on the mesh dims
 // `fixed`, which are some of the cuts after.
-void FillHeldFor(const World& world, const CutChange& cut, absl::Span<const int> fixed,
+void FillHeldFor(const MeshShape& world, const CutChange& cut, absl::Span<const int> fixed,
                  Tables* tables) {
   const Cuts free = Without(cut.after, fixed);
   Coverage wanted;
@@ -122,7 +122,7 @@ std::vector<int64_t> Ends(const std::vector<Interval>& pieces) {
 
 // A message is the common part of a piece before and a piece after. It is contiguous in its box if
 // it covers the box along the later tensor dims and has one index along the earlier ones.
-void FindRuns(const World& world, const State& before, const Change& change,
+void FindRuns(const MeshShape& world, const State& before, const Change& change,
               const std::vector<std::vector<Tables>>& tables, Traffic* traffic) {
   bool one_index = true;  // each message has one index along the tensor dims before t
   size_t next = 0;
@@ -156,7 +156,7 @@ int64_t Common(const Interval& a, const Interval& b) {
   return std::max<int64_t>(0, std::min(a.high, b.high) - std::max(a.low, b.low));
 }
 
-std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const int> cuts,
+std::vector<Interval> Pieces(const MeshShape& world, int64_t size, absl::Span<const int> cuts,
                              const Sizes& sizes) {
   std::vector<Interval> pieces = {{0, size}};
   if (!cuts.empty() && !sizes.empty()) {
@@ -186,7 +186,7 @@ std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const 
   return pieces;
 }
 
-Walk::Walk(const World& world, absl::Span<const int> dims,
+Walk::Walk(const MeshShape& world, absl::Span<const int> dims,
            absl::Span<const absl::Span<const int>> channels)
     : coordinate_(dims.size(), 0),
       index_(channels.size(), 0),
@@ -238,7 +238,7 @@ int64_t Coverage::Below(int64_t index) const {
   return entry.before + std::min(index, entry.interval.high) - entry.interval.low;
 }
 
-std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
+std::optional<Uncovered> FindUncovered(const MeshShape& world, const CutChange& cut,
                                        absl::Span<const int> sources) {
   const Cuts varying = Within(cut.before, sources);
   const Cuts fixed = Without(cut.before, sources);
@@ -270,12 +270,12 @@ std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
   return std::nullopt;
 }
 
-Traffic TrafficOfExchange(const World& world, const State& before, const State& after,
+Traffic TrafficOfExchange(const MeshShape& world, const State& before, const State& after,
                           const Change& change) {
   const size_t n = change.cuts.size();
   // The receivers of one holder differ from it in the mesh dims that are cut before and replicated
   // after.
-  Wide copies = 1;
+  Int128 copies = 1;
   for (const int d : change.moving) {
     if (before.dims[d].IsCut() && after.dims[d].IsReplicated()) copies *= world.sizes[d];
   }
@@ -299,9 +299,9 @@ Traffic TrafficOfExchange(const World& world, const State& before, const State& 
   ForEachParent(change, [&](absl::Span<const size_t> parents) {
     Walk walk(world, change.moving, channels);
     do {
-      Wide held_for = copies;
-      Wide kept = 1;
-      Wide wanted = 1;
+      Int128 held_for = copies;
+      Int128 kept = 1;
+      Int128 wanted = 1;
       for (size_t c = 0; c < n; ++c) {
         const Tables& table = tables[c][parents[c]];
         const Interval& b = table.before[walk.index(c)];
@@ -314,14 +314,14 @@ Traffic TrafficOfExchange(const World& world, const State& before, const State& 
       worst.received = std::max(worst.received, wanted - kept);
     } while (walk.Next());
   });
-  const Wide unchanged = LargestUnchanged(world, before, change);
+  const Int128 unchanged = LargestUnchanged(world, before, change);
   worst.sent = BytesOfElements(before.dtype, worst.sent * unchanged);
   worst.received = BytesOfElements(before.dtype, worst.received * unchanged);
   FindRuns(world, before, change, tables, &worst);
   return worst;
 }
 
-std::optional<Sources> SourcesOfPermute(const World& world, const Change& change) {
+std::optional<Sources> SourcesOfPermute(const MeshShape& world, const Change& change) {
   Sources sources(change.moving.size(), -1);
   const auto source_of = [&](int mesh_dim) -> int& {
     return sources[std::find(change.moving.begin(), change.moving.end(), mesh_dim) -
@@ -353,7 +353,7 @@ std::optional<Sources> SourcesOfPermute(const World& world, const Change& change
   return sources;
 }
 
-Traffic TrafficOfPermute(const World& world, const State& before, const Change& change,
+Traffic TrafficOfPermute(const MeshShape& world, const State& before, const Change& change,
                          const Sources& sources) {
   const size_t n = change.cuts.size();
   const std::vector<std::vector<Tables>> tables = MakeTables(world, change);
@@ -364,7 +364,7 @@ Traffic TrafficOfPermute(const World& world, const State& before, const Change& 
     from[i] =
         std::find(change.moving.begin(), change.moving.end(), sources[i]) - change.moving.begin();
   }
-  Wide worst = 0;
+  Int128 worst = 0;
   ForEachParent(change, [&](absl::Span<const size_t> parents) {
     Walk walk(world, change.moving, channels);
     do {
@@ -373,12 +373,13 @@ Traffic TrafficOfPermute(const World& world, const State& before, const Change& 
         itself = itself && walk.coordinate()[i] == walk.coordinate()[from[i]];
       }
       if (itself) continue;
-      Wide elements = 1;
+      Int128 elements = 1;
       for (size_t c = 0; c < n; ++c) elements *= tables[c][parents[c]].after[walk.index(c)].size();
       worst = std::max(worst, elements);
     } while (walk.Next());
   });
-  const Wide bytes = BytesOfElements(before.dtype, worst * LargestUnchanged(world, before, change));
+  const Int128 bytes =
+      BytesOfElements(before.dtype, worst * LargestUnchanged(world, before, change));
   return {.sent = bytes, .received = bytes};
 }
 

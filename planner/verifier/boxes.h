@@ -42,7 +42,7 @@ int64_t Common(const Interval& a, const Interval& b);  // the number of common i
 // The pieces of [0, size) that `cuts` make, by coordinate; the last cut's coordinate varies
 // fastest. `sizes`: the sizes of the first cut's pieces; empty for ceil chunks. All other cuts are
 // ceil chunks.
-std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const int> cuts,
+std::vector<Interval> Pieces(const MeshShape& world, int64_t size, absl::Span<const int> cuts,
                              const Sizes& sizes);
 
 // Iterates over all coordinates of some mesh dims, the last dim fastest. A channel is a list of
@@ -50,7 +50,7 @@ std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const 
 // Dims of a channel that are not iterated count as 0.
 class Walk {
  public:
-  Walk(const World& world, absl::Span<const int> dims,
+  Walk(const MeshShape& world, absl::Span<const int> dims,
        absl::Span<const absl::Span<const int>> channels);
 
   size_t index(size_t channel) const { return index_[channel]; }
@@ -95,25 +95,25 @@ struct Uncovered {
 
 // Whether, along `cut`'s tensor dim, the intervals before of the ranks that differ from a rank in
 // `sources` only cover the rank's interval after, each index once. nullopt if so for every rank.
-std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
+std::optional<Uncovered> FindUncovered(const MeshShape& world, const CutChange& cut,
                                        absl::Span<const int> sources);
 
 struct Traffic {
-  Wide sent = 0;                 // bytes that the worst rank sends
-  Wide received = 0;             // bytes that the worst rank receives
+  Int128 sent = 0;               // bytes that the worst rank sends
+  Int128 received = 0;           // bytes that the worst rank receives
   bool sent_in_runs = true;      // each message is contiguous in the sender's box
   bool received_in_runs = true;  // each message is contiguous in the receiver's box
 };
 
 // For all_to_all and exchange. REQUIRES: FindUncovered found nothing.
-Traffic TrafficOfExchange(const World& world, const State& before, const State& after,
+Traffic TrafficOfExchange(const MeshShape& world, const State& before, const State& after,
                           const Change& change);
 
 // For permute: for each moving mesh dim the dim whose coordinate of the receiver the sender has
 // there. nullopt unless the moving cuts before and after have equal sizes pairwise.
 using Sources = absl::InlinedVector<int, 4>;
-std::optional<Sources> SourcesOfPermute(const World& world, const Change& change);
-Traffic TrafficOfPermute(const World& world, const State& before, const Change& change,
+std::optional<Sources> SourcesOfPermute(const MeshShape& world, const Change& change);
+Traffic TrafficOfPermute(const MeshShape& world, const State& before, const Change& change,
                          const Sources& sources);
 
 }  // namespace meshift::verifier_internal

@@ -29,7 +29,7 @@ bool BoxesAreRuns(const StepView& view) {
 // Whether, in every group, the ranks ascend in the order of their boxes. `order`: the cuts,
 // outermost first. Groups without elements do not count. O(ranks log runs).
 bool ListedRanksAscend(const StepView& view, const Cuts& order) {
-  const World& world = view.world;
+  const MeshShape& world = view.world;
   const State& gathered = view.step.op == StepOp::kReduceScatter ? view.before : view.after;
   Cuts all;
   Cuts others;
@@ -79,13 +79,13 @@ bool IsPacked(const StepView& view) {
 }
 
 // The bytes that a group's members hold together, without the smallest box, in the worst group.
-Wide BytesButSmallest(const StepView& view) {
-  const World& world = view.world;
+Int128 BytesButSmallest(const StepView& view) {
+  const MeshShape& world = view.world;
   const bool scatters = view.step.op == StepOp::kReduceScatter;
   const State& scattered = scatters ? view.after : view.before;
   struct Group {
-    Wide all = 1;
-    Wide least = 1;
+    Int128 all = 1;
+    Int128 least = 1;
   };
   std::vector<Group> groups = {{}};
   for (const CutChange& cut : view.change.cuts) {
@@ -100,13 +100,13 @@ Wide BytesButSmallest(const StepView& view) {
     }
     groups = std::move(finer);
   }
-  Wide unchanged = 1;
+  Int128 unchanged = 1;
   for (int t = 0; t < static_cast<int>(scattered.cuts.size()); ++t) {
     const bool changes = std::any_of(view.change.cuts.begin(), view.change.cuts.end(),
                                      [&](const CutChange& cut) { return cut.tensor_dim == t; });
     if (!changes) unchanged *= LargestPiece(world, scattered, t);
   }
-  Wide most = 0;
+  Int128 most = 0;
   for (const Group& group : groups) most = std::max(most, group.all - group.least);
   return BytesOfElements(view.before.dtype, most * unchanged);
 }
@@ -115,17 +115,17 @@ Wide BytesButSmallest(const StepView& view) {
 // the set of members with the same index in their blocks. A member owns `own` elements of the
 // result, and its column `column` elements of `whole`.
 struct StageBytes {
-  Wide item;
-  Wide wide_item;  // bytes of an element of a block's sum
-  Wide blocks;
-  Wide block;
-  Wide AllReduce(Wide whole, Wide column, Wide own) const {
-    const Wide scattered = (whole - column) * item + (column - own) * wide_item;
-    const Wide gathered = own * (blocks - 1) + column * (block - 1);
+  Int128 item;
+  Int128 wide_item;  // bytes of an element of a block's sum
+  Int128 blocks;
+  Int128 block;
+  Int128 AllReduce(Int128 whole, Int128 column, Int128 own) const {
+    const Int128 scattered = (whole - column) * item + (column - own) * wide_item;
+    const Int128 gathered = own * (blocks - 1) + column * (block - 1);
     return scattered + gathered * item;
   }
   // Every member owns as many elements as the largest part.
-  Wide ReduceScatter(Wide own) const {
+  Int128 ReduceScatter(Int128 own) const {
     return own * blocks * (block - 1) * item + own * (blocks - 1) * wide_item;
   }
 };
@@ -133,24 +133,24 @@ struct StageBytes {
 void CountStaged(const StepView& view, StepBytes* bytes) {
   const DType dtype = view.before.dtype;
   const DType wide = *view.step.accumulate_dtype;
-  const Wide block = *view.step.reduce_block;
-  const Wide n = view.world.GroupSize(view.step.mesh_dims);
+  const Int128 block = *view.step.reduce_block;
+  const Int128 n = view.world.GroupSize(view.step.mesh_dims);
   const StageBytes stages{BytesOfElements(dtype, 1), BytesOfElements(wide, 1), n / block, block};
-  const Wide kept = stages.item + (wide == dtype ? 0 : stages.wide_item);
+  const Int128 kept = stages.item + (wide == dtype ? 0 : stages.wide_item);
   if (view.step.op == StepOp::kReduceScatter) {
-    const Wide part = LargestLocal(view.world, view.after);
+    const Int128 part = LargestLocal(view.world, view.after);
     bytes->sent = stages.ReduceScatter(part);
     bytes->to_send = n / block * (block - 1) * part * stages.item;
     bytes->to_receive = n * part * kept;
     return;
   }
-  const Wide whole = LargestLocal(view.world, view.before);
-  const Wide slice = (whole + n - 1) / n;
-  const auto owned = [&](Wide from, Wide count) {
-    return std::max<Wide>(0, std::min(whole, from + count) - from);
+  const Int128 whole = LargestLocal(view.world, view.before);
+  const Int128 slice = (whole + n - 1) / n;
+  const auto owned = [&](Int128 from, Int128 count) {
+    return std::max<Int128>(0, std::min(whole, from + count) - from);
   };
   // The first column is the longest. Its first member owns the most of it, its last one the least.
-  const Wide column = owned(0, stages.blocks * slice);
+  const Int128 column = owned(0, stages.blocks * slice);
   bytes->sent =
       std::max(stages.AllReduce(whole, column, owned(0, slice)),
                stages.AllReduce(whole, column, owned((stages.blocks - 1) * slice, slice)));
@@ -162,10 +162,10 @@ void CountStaged(const StepView& view, StepBytes* bytes) {
 // smallest part in a reduce_scatter.
 void CountOrdered(const StepView& view, StepBytes* bytes) {
   if (view.step.reduce_stages) return CountStaged(view, bytes);
-  const Wide n = view.world.GroupSize(view.step.mesh_dims);
+  const Int128 n = view.world.GroupSize(view.step.mesh_dims);
   if (view.step.op == StepOp::kAllReduce) {
-    const Wide whole = LargestLocal(view.world, view.before);
-    const Wide part = (whole + n - 1) / n;
+    const Int128 whole = LargestLocal(view.world, view.before);
+    const Int128 part = (whole + n - 1) / n;
     bytes->sent = BytesOfElements(view.before.dtype, whole - part + (n - 1) * part);
     bytes->to_receive = BytesOfElements(view.before.dtype, n * part);
     return;
@@ -177,15 +177,15 @@ void CountOrdered(const StepView& view, StepBytes* bytes) {
 
 }  // namespace
 
-Wide RoundUp16(Wide bytes) { return (bytes + 15) / 16 * 16; }
+Int128 RoundUp16(Int128 bytes) { return (bytes + 15) / 16 * 16; }
 
 StepBytes BytesOf(const StepView& view) {
-  const World& world = view.world;
+  const MeshShape& world = view.world;
   const Step& step = view.step;
   StepBytes bytes;
   bytes.in = BytesOfElements(view.before.dtype, LargestLocal(world, view.before));
   bytes.out = BytesOfElements(view.after.dtype, LargestLocal(world, view.after));
-  const Wide n = world.GroupSize(step.mesh_dims);
+  const Int128 n = world.GroupSize(step.mesh_dims);
   if (step.reduce_order == ReduceOrder::kAscending) {
     CountOrdered(view, &bytes);
     return bytes;
@@ -228,10 +228,10 @@ StepBytes BytesOf(const StepView& view) {
   return bytes;
 }
 
-Wide WorkspaceOf(const StepBytes& bytes, bool first, bool last, Wide scratch) {
-  Wide used = (first ? 0 : RoundUp16(bytes.in)) + (last ? 0 : RoundUp16(bytes.out));
-  Wide left = first ? 0 : scratch;
-  for (const Wide piece : {RoundUp16(bytes.to_send), RoundUp16(bytes.to_receive)}) {
+Int128 WorkspaceOf(const StepBytes& bytes, bool first, bool last, Int128 scratch) {
+  Int128 used = (first ? 0 : RoundUp16(bytes.in)) + (last ? 0 : RoundUp16(bytes.out));
+  Int128 left = first ? 0 : scratch;
+  for (const Int128 piece : {RoundUp16(bytes.to_send), RoundUp16(bytes.to_receive)}) {
     (piece <= left ? left : used) += piece <= left ? -piece : piece;
   }
   return used;

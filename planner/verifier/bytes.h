@@ -14,15 +14,15 @@ namespace meshift::verifier_internal {
 
 // Bytes of the worst rank.
 struct StepBytes {
-  Wide in = 0;
-  Wide out = 0;
-  Wide sent = 0;
-  Wide to_send = 0;     // the piece of workspace that messages are sent from
-  Wide to_receive = 0;  // the piece that they are received into
+  Int128 in = 0;
+  Int128 out = 0;
+  Int128 sent = 0;
+  Int128 to_send = 0;     // the piece of workspace that messages are sent from
+  Int128 to_receive = 0;  // the piece that they are received into
 };
 
 // Rounds up to a multiple of 16: pieces of the workspace are aligned so.
-Wide RoundUp16(Wide bytes);
+Int128 RoundUp16(Int128 bytes);
 
 // REQUIRES: CheckFields and CheckData found nothing.
 StepBytes BytesOf(const StepView& view);
@@ -30,7 +30,7 @@ StepBytes BytesOf(const StepView& view);
 // The bytes of workspace that the step needs. The first step reads the source, the last writes the
 // target. Pieces of the other steps that fit, in sequence, into the `scratch` bytes of a consumed
 // source take none.
-Wide WorkspaceOf(const StepBytes& bytes, bool first, bool last, Wide scratch);
+Int128 WorkspaceOf(const StepBytes& bytes, bool first, bool last, Int128 scratch);
 
 }  // namespace meshift::verifier_internal
 

@@ -16,9 +16,9 @@
 namespace meshift::verifier_internal {
 namespace {
 
-using Result = std::optional<Broken>;
+using Result = std::optional<Violation>;
 
-Cuts AllDims(const World& world) {
+Cuts AllDims(const MeshShape& world) {
   Cuts dims;
   for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) dims.push_back(d);
   return dims;
@@ -45,7 +45,7 @@ struct Axis {
 };
 
 Axis AxisOf(const StepView& view, size_t t) {
-  const World& from = *view.from_world;
+  const MeshShape& from = *view.from_world;
   Axis axis{.before = Pieces(from, from.shape[t], view.before.cuts[t], view.before.sizes[t]),
             .after = Pieces(view.world, from.shape[t], view.after.cuts[t], view.after.sizes[t]),
             .filled = {},
@@ -110,7 +110,7 @@ class Holders {
   }
 
   // The rank that sends `bytes` of the piece to `receiver`.
-  int64_t Choose(int64_t key, int64_t receiver, Wide bytes) {
+  int64_t Choose(int64_t key, int64_t receiver, Int128 bytes) {
     const auto [begin, end] =
         std::equal_range(holders_.begin(), holders_.end(), Holder{key, 0},
                          [](const Holder& a, const Holder& b) { return a.key < b.key; });
@@ -130,7 +130,7 @@ class Holders {
     }
   }
 
-  Wide most_given() const { return most_given_; }
+  Int128 most_given() const { return most_given_; }
 
  private:
   struct Holder {
@@ -141,7 +141,7 @@ class Holders {
     }
   };
   struct Entry {
-    Wide given;  // the load when the entry was pushed: at most the current load
+    Int128 given;  // the load when the entry was pushed: at most the current load
     size_t holder;
     friend bool operator>(const Entry& a, const Entry& b) {
       return a.given != b.given ? a.given > b.given : a.holder > b.holder;
@@ -164,9 +164,9 @@ class Holders {
 
   const Topology& topology_;
   std::vector<Holder> holders_;
-  std::vector<Wide> given_;                   // the load, bytes to send, by holder
+  std::vector<Int128> given_;                 // the load, bytes to send, by holder
   std::vector<std::vector<Entry>> by_given_;  // by level: heaps over ranges of holders
-  Wide most_given_ = 0;
+  Int128 most_given_ = 0;
 };
 
 // Iterates over all messages of a crossing.
@@ -180,7 +180,7 @@ class Messages {
   }
 
   // The number of pairs of a receiver and a piece that it needs a part of. O(receivers).
-  Wide CountPairs() const;
+  Int128 CountPairs() const;
   void Run(CrossingTraffic* traffic);
 
   // The first message: sender, receiver and elements. REQUIRES: there is one.
@@ -190,7 +190,7 @@ class Messages {
   // Sets key_at_: the piece of each rank of mesh 0. Pieces are numbered by the contribution, then
   // by their coordinates along the tensor dims.
   void FindKeys() {
-    const World& from = *view_.from_world;
+    const MeshShape& from = *view_.from_world;
     std::vector<absl::Span<const int>> channels(view_.before.cuts.begin(), view_.before.cuts.end());
     const DimSet reduced = view_.ReducedDims();
     channels.emplace_back(reduced);
@@ -216,8 +216,8 @@ class Messages {
 
   // The bytes that the receiver gets of one contribution. `place`: the indices of its box on the
   // axes. `own_key`: the piece that it holds itself.
-  Wide Receive(int64_t receiver, absl::Span<const size_t> place, int64_t contribution,
-               int64_t own_key, CrossingTraffic* traffic);
+  Int128 Receive(int64_t receiver, absl::Span<const size_t> place, int64_t contribution,
+                 int64_t own_key, CrossingTraffic* traffic);
 
   // Extends the number `base` of a piece on the axes so far by its index on the next axis; `base`
   // is the contribution at first.
@@ -233,22 +233,22 @@ class Messages {
   std::tuple<int64_t, int64_t, int64_t> first_;
 };
 
-Wide Messages::CountPairs() const {
-  Wide all = 0;
+Int128 Messages::CountPairs() const {
+  Int128 all = 0;
   Walk walk = Receivers();
   do {
-    Wide pairs = contributions_;
+    Int128 pairs = contributions_;
     for (size_t t = 0; t < axes_.size(); ++t) {
       const auto& [first, last] = axes_[t].meets[walk.index(t)];
-      pairs *= static_cast<Wide>(last - first);
+      pairs *= static_cast<Int128>(last - first);
     }
     all += pairs;
   } while (walk.Next());
   return all;
 }
 
-Wide Messages::Receive(int64_t receiver, absl::Span<const size_t> place, int64_t contribution,
-                       int64_t own_key, CrossingTraffic* traffic) {
+Int128 Messages::Receive(int64_t receiver, absl::Span<const size_t> place, int64_t contribution,
+                         int64_t own_key, CrossingTraffic* traffic) {
   const size_t rank = axes_.size();
   absl::InlinedVector<size_t, 5> at(rank);  // indices into axes_[t].filled
   bool some = true;
@@ -256,7 +256,7 @@ Wide Messages::Receive(int64_t receiver, absl::Span<const size_t> place, int64_t
     at[t] = axes_[t].meets[place[t]].first;
     some = some && at[t] < axes_[t].meets[place[t]].second;
   }
-  Wide received = 0;
+  Int128 received = 0;
   while (some) {
     int64_t key = contribution;
     int64_t elements = 1;
@@ -268,7 +268,7 @@ Wide Messages::Receive(int64_t receiver, absl::Span<const size_t> place, int64_t
     }
     if (key != own_key) {
       ++traffic->messages;
-      const Wide bytes = BytesOfElements(view_.before.dtype, elements);
+      const Int128 bytes = BytesOfElements(view_.before.dtype, elements);
       const int64_t sender = holders_->Choose(key, receiver, bytes);
       if (traffic->messages == 1) first_ = {sender, receiver, elements};
       received += bytes;
@@ -302,7 +302,7 @@ void Messages::Run(CrossingTraffic* traffic) {
     const size_t* place = places.data() + position * static_cast<int64_t>(rank);
     const std::optional<int64_t> own = from.PositionOf(receiver);
     const int64_t own_key = own ? key_at_[*own] : Holders::kNone;
-    Wide received = 0;
+    Int128 received = 0;
     for (int64_t contribution = 0; contribution < contributions_; ++contribution) {
       received += Receive(receiver, {place, rank}, contribution, own_key, traffic);
     }
@@ -408,11 +408,11 @@ Result CheckCrossingData(const StepView& view, const Topology& topology, Crossin
                  view.before.dims[partial[0]].ToString());
   }
   Messages messages(view, topology);
-  if (const Wide pairs = messages.CountPairs(); pairs > kMaxPairs) {
+  if (const Int128 pairs = messages.CountPairs(); pairs > kMaxPairs) {
     return Break(
         "scale",
         "{} pairs of a receiver and a piece that it needs are too many to verify; the limit is {}",
-        static_cast<int64_t>(std::min<Wide>(pairs, INT64_MAX)), kMaxPairs);
+        static_cast<int64_t>(std::min<Int128>(pairs, INT64_MAX)), kMaxPairs);
   }
   messages.Run(traffic);
   const bool sends = traffic->messages > 0;

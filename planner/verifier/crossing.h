@@ -3,7 +3,7 @@
 // computed here a second time, independently of the planner (planner/plan/crossing.h).
 //
 //   StepView view = {world_after, step, before, after, {}, &world_before};
-//   std::optional<Broken> broken = CheckCrossingFields(view);
+//   std::optional<Violation> broken = CheckCrossingFields(view);
 //   CrossingTraffic traffic;
 //   if (!broken) broken = CheckCrossingData(view, topology, &traffic);
 //   BytesOfCrossing(view, traffic).sent;
@@ -32,10 +32,10 @@ inline constexpr int64_t kMaxPairs = int64_t{1} << 24;
 
 // Whether a step that changes the value from mesh 0 to mesh 1 has an op that can, and leaves the
 // target's tensor on the target's mesh. Takes the place of CheckOp for this step.
-std::optional<Broken> CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before);
+std::optional<Violation> CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before);
 
 // Checks every field but the costs.
-std::optional<Broken> CheckCrossingFields(const StepView& view);
+std::optional<Violation> CheckCrossingFields(const StepView& view);
 
 struct CrossingTraffic {
   int64_t messages = 0;
@@ -45,8 +45,8 @@ struct CrossingTraffic {
 
 // Whether no contribution is lost, and the op is right: an exchange sends, a relabel does not. Sets
 // *traffic.
-std::optional<Broken> CheckCrossingData(const StepView& view, const Topology& topology,
-                                        CrossingTraffic* traffic);
+std::optional<Violation> CheckCrossingData(const StepView& view, const Topology& topology,
+                                           CrossingTraffic* traffic);
 
 // REQUIRES: CheckCrossingData found nothing, and has set `traffic`.
 StepBytes BytesOfCrossing(const StepView& view, const CrossingTraffic& traffic);

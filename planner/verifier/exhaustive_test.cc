@@ -1,6 +1,6 @@
 // All steps between all shardings of small meshes and tensors. The verifier must accept exactly the
 // steps that bring every rank its elements with each contribution once, and must count the bytes of
-// testing/internal/element_step.h, which moves single elements and does not compute boxes.
+// testing/internal/element_simulator.h, which moves single elements and does not compute boxes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
 #include "meshift/verifier.h"
-#include "testing/internal/element_step.h"
+#include "testing/internal/element_simulator.h"
 #include "testing/shardings.h"
 #include "testing/small_world.h"
 
@@ -82,7 +82,7 @@ Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor, bo
         for (int i = 0; i < (ragged ? 2 * ops : ops); ++i) {
           const int op = i % ops;
           if (index++ % fraction != 0) continue;
-          ElementStep step(before, after, static_cast<StepOp>(op), mesh_dims);
+          ElementSimulator step(before, after, static_cast<StepOp>(op), mesh_dims);
           const bool can = step.Run();
           const PlanFields plan = step.MakePlan(/*exact=*/i >= ops);
           const Verdict verdict = Verify(Plan::FromParts(plan, {}), {.check_fingerprint = false});
@@ -118,7 +118,7 @@ TEST(VerifierExhaustiveTest, AllCastsOfSmallWorlds) {
           DeviceMesh::Parse(mesh).value(), TensorType::Parse(tensor).value(), ReduceOp::kSum);
       for (const Sharding& before : all) {
         for (const Sharding& after : all) {
-          PlanFields plan = ElementStep(before, after, StepOp::kCast, {}).MakePlan();
+          PlanFields plan = ElementSimulator(before, after, StepOp::kCast, {}).MakePlan();
           Step& step = plan.steps[0];
           step.after = plan.to = after.WithDType(DType::kF64).value();
           step.bytes_out *= 2;

@@ -18,7 +18,7 @@ namespace meshift::verifier_internal {
 namespace {
 
 using Result = std::optional<PlanFault>;
-using Wide = __int128;
+using Int128 = __int128;
 
 // Groups by the data that identifies them: the mesh dims in a plan on one mesh; the ranks of each
 // group in a plan on two.
@@ -157,17 +157,17 @@ Result GroupChecker::CheckCount() const {
 }
 
 Result GroupChecker::CheckSetup() const {
-  Wide right = 0;
+  Int128 right = 0;
   if (limits_.expected_uses) {
-    const Wide uses = *limits_.expected_uses;
+    const Int128 uses = *limits_.expected_uses;
     std::set<Groups> made;
     for (const Step& step : plan_.steps) {
       if (!IsCollective(step.op)) continue;
       Groups groups = GroupsOf(step);
       if (!existing_.contains(groups)) made.insert(std::move(groups));
     }
-    const Wide setup = plan_.inputs.options.topology.constants().group_setup_ns;
-    right = static_cast<Wide>(made.size()) * ((setup + uses - 1) / uses);
+    const Int128 setup = plan_.inputs.options.topology.constants().group_setup_ns;
+    right = static_cast<Int128>(made.size()) * ((setup + uses - 1) / uses);
   }
   const int64_t saturated = right > INT64_MAX ? INT64_MAX : static_cast<int64_t>(right);
   if (plan_.total.setup_ns == saturated) return std::nullopt;

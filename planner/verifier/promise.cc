@@ -75,7 +75,7 @@ class PromiseRules {
 
   Result CheckSingleSourced(size_t i) const {
     const StepView& view = views_[i];
-    const World& world = view.world;
+    const MeshShape& world = view.world;
     for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
       if (world.sizes[d] == 1 || !view.before.dims[d].IsReplicated()) continue;
       if (Contains(view.step.mesh_dims, d)) continue;
@@ -125,7 +125,7 @@ class PromiseRules {
         (native != NativeInvariance::kAllReduce || step.op != StepOp::kAllReduce)) {
       return NothingShows(i, fmt::format("option native_invariance is {}", Name(native)));
     }
-    if (LieAlike(views_[i].world, step.mesh_dims, plan_.inputs.options.topology)) {
+    if (AreEquivalent(views_[i].world, step.mesh_dims, plan_.inputs.options.topology)) {
       return std::nullopt;
     }
     return NothingShows(i, "its groups are not equivalent on the topology");
@@ -133,8 +133,8 @@ class PromiseRules {
 
   // Whether any two members with given coordinates have the same relation in every group: which has
   // the lower rank, and which levels' domains they share.
-  static bool LieAlike(const World& world, absl::Span<const int> mesh_dims,
-                       const Topology& topology) {
+  static bool AreEquivalent(const MeshShape& world, absl::Span<const int> mesh_dims,
+                            const Topology& topology) {
     const int64_t members = world.GroupSize(mesh_dims);
     if (members == world.mesh.NumRanks()) return true;
     if (world.mesh.IsRowMajor() && topology.NumLevels() == 1) return true;
@@ -173,7 +173,7 @@ class PromiseRules {
   // some of the digits of its coordinates, so that the group's own coordinates say which members
   // share it, or if the members of a group are too far apart to share one. May be false where a
   // comparison rank by rank finds them the same.
-  static bool DomainsAreDigits(const World& world, absl::Span<const int> mesh_dims,
+  static bool DomainsAreDigits(const MeshShape& world, absl::Span<const int> mesh_dims,
                                const Topology& topology) {
     if (!world.mesh.IsRowMajor()) return false;
     const auto dims = static_cast<int>(world.sizes.size());

@@ -13,7 +13,7 @@ int64_t CeilQuotient(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0)
 
 // The distinct sizes > 0 of the pieces into which `cuts` divide `size`, descending. `ragged`: the
 // sizes of the first cut, empty for ceil chunks.
-absl::InlinedVector<int64_t, 4> PieceSizes(const World& world, int64_t size,
+absl::InlinedVector<int64_t, 4> PieceSizes(const MeshShape& world, int64_t size,
                                            absl::Span<const int> cuts, const Sizes& ragged) {
   absl::InlinedVector<int64_t, 4> sizes;
   if (size > 0) sizes.push_back(size);
@@ -40,22 +40,24 @@ absl::InlinedVector<int64_t, 4> PieceSizes(const World& world, int64_t size,
 
 }  // namespace
 
-World::World(const Sharding& sharding)
+MeshShape::MeshShape(const Sharding& sharding)
     : mesh(sharding.mesh()),
       shape(sharding.shape()),
       empty(std::find(shape.begin(), shape.end(), 0) != shape.end()) {
   for (const DeviceMesh::Dim& dim : mesh.dims()) sizes.push_back(dim.size);
 }
 
-int64_t World::GroupSize(absl::Span<const int> mesh_dims) const {
+int64_t MeshShape::GroupSize(absl::Span<const int> mesh_dims) const {
   int64_t size = 1;
   for (const int d : mesh_dims) size *= sizes[d];
   return size;
 }
 
-Wide BytesOfElements(DType dtype, Wide elements) { return (elements * BitWidth(dtype) + 7) / 8; }
+Int128 BytesOfElements(DType dtype, Int128 elements) {
+  return (elements * BitWidth(dtype) + 7) / 8;
+}
 
-std::string World::Names(absl::Span<const int> mesh_dims) const {
+std::string MeshShape::Names(absl::Span<const int> mesh_dims) const {
   std::string text;
   for (const int d : mesh_dims) {
     if (!text.empty()) text += ",";
@@ -103,7 +105,7 @@ State StateOf(const Sharding& sharding) {
   return state;
 }
 
-Change ChangeOf(const World& world, const State& before, const State& after) {
+Change ChangeOf(const MeshShape& world, const State& before, const State& after) {
   Change change;
   for (size_t t = 0; t < before.cuts.size(); ++t) {
     const Cuts& b = before.cuts[t];
@@ -133,7 +135,7 @@ Change ChangeOf(const World& world, const State& before, const State& after) {
   return change;
 }
 
-int64_t LargestPiece(const World& world, const State& state, int t) {
+int64_t LargestPiece(const MeshShape& world, const State& state, int t) {
   absl::Span<const int> cuts = state.cuts[t];
   int64_t size = world.shape[t];
   if (const Sizes& ragged = state.sizes[t]; !ragged.empty()) {
@@ -144,7 +146,7 @@ int64_t LargestPiece(const World& world, const State& state, int t) {
   return size;
 }
 
-int64_t LargestLocal(const World& world, const State& state) {
+int64_t LargestLocal(const MeshShape& world, const State& state) {
   int64_t elements = 1;
   for (size_t t = 0; t < state.cuts.size(); ++t) {
     elements *= LargestPiece(world, state, static_cast<int>(t));
@@ -156,7 +158,7 @@ namespace {
 
 // The smallest piece of `size` indices: in each cut the last piece is the shortest, all others are
 // equal.
-int64_t SmallestPieceOf(const World& world, int64_t size, absl::Span<const int> cuts) {
+int64_t SmallestPieceOf(const MeshShape& world, int64_t size, absl::Span<const int> cuts) {
   if (cuts.empty()) return size;
   const int64_t n = world.sizes[cuts[0]];
   if (n == 1) return SmallestPieceOf(world, size, cuts.subspan(1));
@@ -169,7 +171,7 @@ int64_t SmallestPieceOf(const World& world, int64_t size, absl::Span<const int> 
 
 }  // namespace
 
-int64_t SmallestLocal(const World& world, const State& state) {
+int64_t SmallestLocal(const MeshShape& world, const State& state) {
   int64_t elements = 1;
   for (size_t t = 0; t < state.cuts.size(); ++t) {
     const absl::Span<const int> cuts = state.cuts[t];

@@ -24,11 +24,11 @@ namespace meshift::verifier_internal {
 
 // For counts and bytes, whose sums may exceed 2^63 - 1: a group has fewer than 2^31 ranks, and a
 // box fewer than 2^63 bytes.
-using Wide = __int128;
+using Int128 = __int128;
 
 // The mesh and the tensor's shape, which are the same at each step on one mesh.
-struct World {
-  explicit World(const Sharding& sharding);
+struct MeshShape {
+  explicit MeshShape(const Sharding& sharding);
 
   DeviceMesh mesh;
   absl::InlinedVector<int64_t, 6> sizes;  // of the mesh dims
@@ -57,7 +57,7 @@ struct DimState {
 using Sizes = Placement::Sizes;
 
 // The bytes of `elements`; a part of a byte counts as one.
-Wide BytesOfElements(DType dtype, Wide elements);
+Int128 BytesOfElements(DType dtype, Int128 elements);
 
 struct State {
   DType dtype = DType::kF32;
@@ -87,13 +87,13 @@ struct Change {
   DimSet moving;                           // the mesh dims of these cuts, ascending
 };
 
-Change ChangeOf(const World& world, const State& before, const State& after);
+Change ChangeOf(const MeshShape& world, const State& before, const State& after);
 
 // The size of the largest piece of tensor dim `t`. O(cuts + sizes).
-int64_t LargestPiece(const World& world, const State& state, int t);
+int64_t LargestPiece(const MeshShape& world, const State& state, int t);
 // The elements of the largest, and of the smallest, local box.
-int64_t LargestLocal(const World& world, const State& state);
-int64_t SmallestLocal(const World& world, const State& state);
+int64_t LargestLocal(const MeshShape& world, const State& state);
+int64_t SmallestLocal(const MeshShape& world, const State& state);
 
 bool Contains(absl::Span<const int> dims, int dim);
 

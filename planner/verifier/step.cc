@@ -14,7 +14,7 @@
 namespace meshift::verifier_internal {
 namespace {
 
-using Result = std::optional<Broken>;
+using Result = std::optional<Violation>;
 
 // Ops whose mesh_dims are exactly the moving dims.
 bool PlacesMovingDims(StepOp op) {
@@ -303,7 +303,7 @@ DimSet StepView::ReducedDims() const {
   return dims;
 }
 
-ReductionFields FieldsOfReduction(const World& world, const State& before,
+ReductionFields FieldsOfReduction(const MeshShape& world, const State& before,
                                   absl::Span<const int> mesh_dims) {
   ReductionFields fields;
   for (const int d : mesh_dims) {
@@ -319,8 +319,8 @@ ReductionFields FieldsOfReduction(const World& world, const State& before,
   return fields;
 }
 
-std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh,
-                              DType dtype_before) {
+std::optional<Violation> CheckOp(const Step& step, const Sharding& like, int mesh,
+                                 DType dtype_before) {
   if (static_cast<int>(step.op) >= kNumStepOps) {
     return Break("op", "op {} is not known", static_cast<int>(step.op));
   }
@@ -360,7 +360,7 @@ std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh,
   return std::nullopt;
 }
 
-std::optional<Broken> CheckFields(const StepView& view) {
+std::optional<Violation> CheckFields(const StepView& view) {
   for (const auto check : {CheckKinds, CheckCuts, CheckGroup, CheckTensorDims, CheckReduction,
                            CheckSizes, CheckDTypes}) {
     if (auto broken = check(view)) return broken;
@@ -371,7 +371,7 @@ std::optional<Broken> CheckFields(const StepView& view) {
                  view.world.GroupSize(view.change.moving), kMaxMoving);
   }
   // Ragged cuts leave parents of many sizes; every combination of them is checked.
-  Wide choices = 1;
+  Int128 choices = 1;
   for (const CutChange& cut : view.change.cuts) choices *= std::max<size_t>(cut.parents.size(), 1);
   if (choices * view.world.GroupSize(view.change.moving) > kMaxChoices) {
     return Break("scale",
@@ -384,7 +384,7 @@ std::optional<Broken> CheckFields(const StepView& view) {
   return std::nullopt;
 }
 
-std::optional<Broken> CheckData(const StepView& view) {
+std::optional<Violation> CheckData(const StepView& view) {
   for (const auto check : {CheckNeeds, CheckBoxes, CheckPlaces}) {
     if (auto broken = check(view)) return broken;
   }

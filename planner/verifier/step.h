@@ -1,7 +1,7 @@
 // Checks one step on one mesh by docs/plan_format.md. Internal to the verifier.
 //
 //   StepView view = {world, step, before, after, ChangeOf(world, before, after)};
-//   std::optional<Broken> broken = CheckFields(view);
+//   std::optional<Violation> broken = CheckFields(view);
 //   if (!broken) broken = CheckData(view);
 #ifndef MESHIFT_PLANNER_VERIFIER_STEP_H_
 #define MESHIFT_PLANNER_VERIFIER_STEP_H_
@@ -12,25 +12,25 @@
 
 #include "absl/types/span.h"
 #include "meshift/plan.h"
-#include "planner/verifier/broken.h"
 #include "planner/verifier/state.h"
+#include "planner/verifier/violation.h"
 
 namespace meshift::verifier_internal {
 
 // A step, and the states before and after it.
 struct StepView {
-  const World& world;  // of the value after the step
+  const MeshShape& world;  // of the value after the step
   const Step& step;
   const State& before;
   const State& after;
   Change change;  // from before to after; empty for a crossing
   // Of the value before a crossing; null for other steps.
-  const World* from_world = nullptr;
+  const MeshShape* from_world = nullptr;
 
   bool Crosses() const { return from_world != nullptr; }
   std::string Name(int mesh_dim) const { return world.mesh.dim(mesh_dim).name; }
   // The mesh and shape of the value before the step.
-  const World& world_before() const { return Crosses() ? *from_world : world; }
+  const MeshShape& world_before() const { return Crosses() ? *from_world : world; }
   int mesh_before() const { return Crosses() ? 0 : step.mesh; }
   // Whether the step adds contributions: a reduction, or a crossing with a reduce_op.
   bool Reduces() const { return IsReduction(step.op) || (Crosses() && step.reduce_op); }
@@ -45,17 +45,18 @@ struct ReductionFields {
   std::optional<ReduceOp> op;
   std::optional<int64_t> divisor;
 };
-ReductionFields FieldsOfReduction(const World& world, const State& before,
+ReductionFields FieldsOfReduction(const MeshShape& world, const State& before,
                                   absl::Span<const int> mesh_dims);
 
 // Whether the op is known, its mesh dims exist and the dtype after it is right: the other checks
 // depend on it. `mesh` is the mesh of the value, `like` a sharding there of its shape. Crossings
 // have checks of their own (planner/verifier/crossing.h) instead of this one and those below.
-std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh, DType dtype_before);
+std::optional<Violation> CheckOp(const Step& step, const Sharding& like, int mesh,
+                                 DType dtype_before);
 // Checks every field but the costs: placements after, group, tensor dims, reduction, sizes, dtypes.
-std::optional<Broken> CheckFields(const StepView& view);
+std::optional<Violation> CheckFields(const StepView& view);
 // Whether every rank can get its box of `after`, each element and each contribution once.
-std::optional<Broken> CheckData(const StepView& view);
+std::optional<Violation> CheckData(const StepView& view);
 
 // Whether all members have boxes of one size before, and of one size after.
 bool IsEven(const StepView& view);

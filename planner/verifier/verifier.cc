@@ -33,7 +33,6 @@
 namespace meshift {
 namespace {
 
-using verifier_internal::Broken;
 using verifier_internal::BytesOf;
 using verifier_internal::BytesOfCrossing;
 using verifier_internal::BytesOfElements;
@@ -50,15 +49,16 @@ using verifier_internal::CheckPromise;
 using verifier_internal::CrossingTraffic;
 using verifier_internal::CutChange;
 using verifier_internal::DimState;
+using verifier_internal::Int128;
 using verifier_internal::LargestLocal;
+using verifier_internal::MeshShape;
 using verifier_internal::RoundUp16;
 using verifier_internal::State;
 using verifier_internal::StateOf;
 using verifier_internal::StepBytes;
 using verifier_internal::StepView;
-using verifier_internal::Wide;
+using verifier_internal::Violation;
 using verifier_internal::WorkspaceOf;
-using verifier_internal::World;
 
 using Result = std::optional<PlanFault>;
 
@@ -69,7 +69,7 @@ PlanFault Fault(std::optional<int> step, std::string_view rule, fmt::format_stri
 }
 
 // INT64_MAX for larger values: so plans state them.
-int64_t Saturated(Wide value) {
+int64_t Saturated(Int128 value) {
   return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
 }
 
@@ -138,20 +138,20 @@ class Verifier {
   Result CheckBytes();
   Result CheckTotals() const;
   Result CheckLimit(int64_t peak_bytes) const;
-  Wide CopiedBytes() const;
-  Wide SourceBytes() const;  // of the largest local tensor
-  Wide TargetBytes() const;
+  Int128 CopiedBytes() const;
+  Int128 SourceBytes() const;  // of the largest local tensor
+  Int128 TargetBytes() const;
 
   const PlanFields& plan_;
-  const World from_world_;
-  const World to_world_;  // equal to from_world_ in a plan on one mesh
+  const MeshShape from_world_;
+  const MeshShape to_world_;  // equal to from_world_ in a plan on one mesh
   WorkBudget budget_;
   std::vector<State> states_;  // before the first step, and after each step
   std::vector<StepView> views_;
   CrossingTraffic crossing_;  // of the crossing
-  Wide sent_ = 0;             // the sum over all steps
-  Wide ns_ = 0;
-  Wide workspace_ = 0;
+  Int128 sent_ = 0;           // the sum over all steps
+  Int128 ns_ = 0;
+  Int128 workspace_ = 0;
 };
 
 Result Verifier::CheckSteps() {
@@ -165,7 +165,7 @@ Result Verifier::CheckSteps() {
     const auto index = static_cast<int>(i);
     const bool crosses = step.mesh == plan_.to_mesh && mesh != plan_.to_mesh;
     const DType dtype = states_[i].dtype;
-    std::optional<Broken> broken =
+    std::optional<Violation> broken =
         crosses ? CheckCrossingOp(step, plan_.to, dtype)
                 : CheckOp(step, mesh == plan_.from_mesh ? plan_.from : plan_.to, mesh, dtype);
     if (broken) return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
@@ -175,7 +175,7 @@ Result Verifier::CheckSteps() {
       views_.push_back({to_world_, step, states_[i], states_[i + 1], {}, &from_world_});
       broken = CheckCrossingFields(views_.back());
     } else {
-      const World& world = mesh == plan_.from_mesh ? from_world_ : to_world_;
+      const MeshShape& world = mesh == plan_.from_mesh ? from_world_ : to_world_;
       views_.push_back(
           {world, step, states_[i], states_[i + 1], ChangeOf(world, states_[i], states_[i + 1])});
       broken = CheckFields(views_.back());
@@ -238,7 +238,7 @@ Result Verifier::CheckTarget() const {
 
 Result Verifier::CheckAllData() {
   for (size_t i = 0; i < views_.size(); ++i) {
-    std::optional<Broken> broken =
+    std::optional<Violation> broken =
         views_[i].Crosses()
             ? CheckCrossingData(views_[i], plan_.inputs.options.topology, &crossing_)
             : CheckData(views_[i]);
@@ -277,12 +277,12 @@ Result Verifier::CheckAverages() const {
   return std::nullopt;
 }
 
-Wide Verifier::SourceBytes() const {
+Int128 Verifier::SourceBytes() const {
   const State& source = states_.front();
   return BytesOfElements(source.dtype, LargestLocal(from_world_, source));
 }
 
-Wide Verifier::TargetBytes() const {
+Int128 Verifier::TargetBytes() const {
   const State target = StateOf(plan_.to);
   return BytesOfElements(target.dtype, LargestLocal(to_world_, target));
 }
@@ -290,7 +290,7 @@ Wide Verifier::TargetBytes() const {
 Result Verifier::CheckBytes() {
   const Buffers buffers = plan_.inputs.options.buffers;
   // The bytes that every rank has of a consumed source.
-  Wide scratch = 0;
+  Int128 scratch = 0;
   if (buffers == Buffers::kConsumed && plan_.from_mesh == plan_.to_mesh) {
     const State& source = states_.front();
     scratch = BytesOfElements(source.dtype, SmallestLocal(from_world_, source)) / 16 * 16;
@@ -303,7 +303,7 @@ Result Verifier::CheckBytes() {
     const struct {
       std::string_view name;
       int64_t stated;
-      Wide right;
+      Int128 right;
     } fields[] = {{"bytes_in", step.bytes_in, bytes.in},
                   {"bytes_out", step.bytes_out, bytes.out},
                   {"bytes_sent", step.bytes_sent, bytes.sent}};
@@ -323,7 +323,7 @@ Result Verifier::CheckBytes() {
 
 // In one buffer, a single step works on a copy of the smaller of source and target, except an
 // all_reduce, which is in place, and a relabel that leaves all values where they are.
-Wide Verifier::CopiedBytes() const {
+Int128 Verifier::CopiedBytes() const {
   if (plan_.steps.size() != 1 || plan_.steps[0].op == StepOp::kAllReduce) return 0;
   bool stays = plan_.steps[0].op == StepOp::kRelabel;
   for (int64_t p = 0; p < to_world_.mesh.NumRanks() && stays; ++p) {
@@ -341,12 +341,12 @@ Result Verifier::CheckTotals() const {
   const auto collectives = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                          [](const Step& step) { return IsCollective(step.op); });
   const bool shares = plan_.inputs.options.buffers == Buffers::kOne;
-  const Wide peak = workspace_ + (shares ? std::max(SourceBytes(), TargetBytes())
-                                         : SourceBytes() + TargetBytes());
+  const Int128 peak = workspace_ + (shares ? std::max(SourceBytes(), TargetBytes())
+                                           : SourceBytes() + TargetBytes());
   const struct {
     std::string_view name;
     int64_t stated;
-    Wide right;
+    Int128 right;
   } fields[] = {{"collectives", total.collectives, collectives},
                 {"bytes_sent", total.bytes_sent, sent_},
                 {"est_ns", total.est_ns, ns_},

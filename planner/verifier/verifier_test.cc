@@ -11,7 +11,7 @@
 
 #include "meshift/plan.h"
 #include "testing/internal/plan_cases.h"
-#include "testing/internal/right_cases.h"
+#include "testing/internal/valid_plans.h"
 
 namespace meshift {
 namespace {
@@ -22,7 +22,7 @@ void ExpectRight(const std::vector<Case>& cases) {
   }
 }
 
-TEST(VerifierTest, PlansByHand) { ExpectRight(RightCases()); }
+TEST(VerifierTest, PlansByHand) { ExpectRight(ValidPlans()); }
 
 TEST(VerifierTest, Casts) {
   using enum DType;

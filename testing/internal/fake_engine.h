@@ -134,7 +134,7 @@ class FakeEngine final : public Engine {
     return std::make_shared<FakeCommunicator>(std::vector<int64_t>(ranks.begin(), ranks.end()),
                                               rank_, &log_);
   }
-  absl::Status SkipSplit(Communicator& parent) override {
+  absl::Status SplitNoColor(Communicator& parent) override {
     return log_.Add(fmt::format("skip_split of {}", parent.ToString()));
   }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {

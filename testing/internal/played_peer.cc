@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
-#include "comm/control/greeting.h"
+#include "comm/control/handshake.h"
 
 namespace meshift {
 
@@ -30,30 +30,30 @@ std::optional<Frame> PlayedPeer::Next(bool waits) {
 }
 
 absl::Status PlayedRank::Greet() {
-  RankGreeting greeting(job_, key_, std::string(kNonceBytes, 'r'));
-  absl::Status status = socket_.SendAll(greeting.Hello());
-  while (status.ok() && !greeting.welcome()) {
+  RankHandshake handshake(job_, key_, std::string(kNonceBytes, 'r'));
+  absl::Status status = socket_.SendAll(handshake.Hello());
+  while (status.ok() && !handshake.welcome()) {
     const std::optional<Frame> frame = Next();
     if (!frame) return absl::UnavailableError("the hub has hung up");
     std::string said;
-    status = greeting.Take(*frame, &said);
+    status = handshake.Take(*frame, &said);
     if (status.ok()) status = socket_.SendAll(said);
   }
   return status;
 }
 
 absl::Status PlayedHub::Greet() {
-  HubGreeting greeting(&key_, std::string(kNonceBytes, 'h'));
-  while (!greeting.proven()) {
-    // Byte by byte, so that the bytes after the greeting are left for Next().
+  HubHandshake handshake(&key_, std::string(kNonceBytes, 'h'));
+  while (!handshake.proven()) {
+    // Byte by byte, so that the bytes after the handshake are left for Next().
     char byte = 0;
     if (recv(socket_.fd(), &byte, 1, 0) <= 0) return absl::UnavailableError("hung up");
     std::string said;
-    absl::Status status = greeting.Take({&byte, 1}, &said);
+    absl::Status status = handshake.Take({&byte, 1}, &said);
     if (status.ok()) status = socket_.SendAll(said);
     if (!status.ok()) return status;
   }
-  return socket_.SendAll(greeting.Welcome(""));
+  return socket_.SendAll(handshake.Welcome(""));
 }
 
 Socket DialPort(int port) {

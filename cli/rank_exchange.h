@@ -1,0 +1,85 @@
+// Exchanges messages between the ranks of a job, besides tensors: the arguments and plan of each,
+// and the error of a rank that cannot continue.
+//
+//   RankExchange meeting(job.bootstrap.get());
+//   MESHIFT_RETURN_IF_ERROR(meeting.Compare(status, "run", asked));
+//   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all, meeting.Meet(status, mine));
+//
+// All ranks make the same calls in the same order. A rank that cannot continue passes its error to
+// its next call, and all ranks return that error.
+#ifndef MESHIFT_CLI_RANK_EXCHANGE_H_
+#define MESHIFT_CLI_RANK_EXCHANGE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshift/bootstrap.h"
+
+namespace meshift::cli {
+
+// Parts of a command line, such as "--repeat 3", in the same order on all ranks.
+using AskedFor = std::vector<std::string>;
+
+// The ranks that have the last error that a meeting returned.
+enum class ErrorOf : uint8_t {
+  kHere,  // only this rank has it, or each rank has another
+  kOne,   // one rank has it, and the message names the rank; all ranks return it
+  kAll,   // every rank has it, with the same text
+};
+
+// Whether a message begins with a rank: "rank 3: ", "rank 3 has failed: ".
+bool BeginsWithRank(std::string_view message);
+
+class RankExchange {
+ public:
+  // Called on a rank that cannot return because its work still runs: prints the error and ends the
+  // process.
+  using LeaveFn = std::function<void(const absl::Status& error)>;
+
+  // `bootstrap` must outlive this. `period`: how often a rank that works tells the others; it must
+  // be shorter than the time-out of exchanges. Without `leave`, an error waits for the work to end.
+  explicit RankExchange(Bootstrap* bootstrap,
+                        std::chrono::nanoseconds period = std::chrono::seconds(1),
+                        LeaveFn leave = nullptr)
+      : bootstrap_(*bootstrap), period_(period), leave_(std::move(leave)) {}
+
+  // Returns the texts `mine` of all ranks, by rank. If any rank's `status` is an error, all ranks
+  // return the first one. If the exchange fails, returns `status` if it is an error, else the
+  // exchange's error.
+  absl::StatusOr<std::vector<std::string>> Meet(const absl::Status& status, std::string_view mine);
+  // As Meet, for the result of `work`, which may take longer than the time-out: a rank that works
+  // does not count as missing. It runs in its own thread; its exceptions are thrown here.
+  using Work = std::function<absl::StatusOr<std::string>()>;
+  absl::StatusOr<std::vector<std::string>> MeetAfter(const Work& work);
+  // As MeetAfter; also INVALID_ARGUMENT if two ranks have different texts: "rank 0 has plan 3..,
+  // and rank 2 has plan 4..".
+  absl::Status Agree(const Work& work);
+  // As Meet, for the ranks' arguments; the message contains only those that differ.
+  absl::Status Compare(const absl::Status& status, std::string_view verb, const AskedFor& asked);
+
+  ErrorOf error_of() const { return error_of_; }
+
+ private:
+  using Result = absl::StatusOr<std::string>;
+  // Exchanges `*result`, or a notice that `work` still runs, until all ranks have a result.
+  absl::StatusOr<std::vector<std::string>> Rounds(Result* result, std::future<Result>* work);
+  // Returns the first error of any rank, else all texts.
+  absl::StatusOr<std::vector<std::string>> Judge(std::vector<std::string> all);
+
+  Bootstrap& bootstrap_;
+  const std::chrono::nanoseconds period_;
+  const LeaveFn leave_;
+  ErrorOf error_of_ = ErrorOf::kHere;
+};
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_RANK_EXCHANGE_H_

@@ -1,0 +1,64 @@
+// The buffers that `meshift run` passes to a run, as the plan's buffer mode wants them. The judged
+// tensors must survive the run, so copies replace them where the run may overwrite its source.
+//
+//   RunBuffers handed(plan, sources, targets);
+//   handed.Fill();
+//   ... runner->Run(plan, handed.sources(), handed.targets(), handed.consumes()) ...
+//   handed.Take();                       // copies the results to the targets
+//
+// For kTwo the buffers are the tensors themselves. A consumed source is a copy, and so is the
+// single buffer of kOne.
+#ifndef MESHIFT_CLI_RUN_BUFFERS_H_
+#define MESHIFT_CLI_RUN_BUFFERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "cli/local_tensors.h"
+#include "meshift/plan.h"
+
+namespace meshift::cli {
+
+// The bytes of the buffers on a rank whose tensors have these sizes.
+int64_t HandedBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
+// The bytes of the tensors that are kept beside those buffers.
+int64_t KeptBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
+
+class RunBuffers {
+ public:
+  // On all ranks of the plan. All arguments must outlive this.
+  RunBuffers(const Plan& plan, const LocalTensors& sources, LocalTensors* targets);
+
+  // Call before a run. Copies the tensors to the buffers; in a shared buffer with a longer target,
+  // the source's bytes come first and are followed by the target's.
+  void Fill();
+  // Call after a run. Copies results from the buffers to the targets.
+  void Take();
+
+  // By position in the source's and the target's mesh; null for a rank without elements.
+  absl::Span<void* const> sources() const { return source_data_; }
+  absl::Span<void* const> targets() const { return target_data_; }
+  bool consumes() const { return buffers_ == Buffers::kConsumed; }
+
+ private:
+  static constexpr int64_t kNone = -1;
+  struct Copy {
+    int64_t source = 0;      // position
+    int64_t target = kNone;  // position, if the buffer is also the target
+    std::unique_ptr<std::byte[]> memory = nullptr;
+  };
+
+  const Buffers buffers_;
+  const LocalTensors& sources_;
+  LocalTensors& targets_;
+  std::vector<Copy> copies_;
+  std::vector<void*> source_data_;
+  std::vector<void*> target_data_;
+};
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_RUN_BUFFERS_H_

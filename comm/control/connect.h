@@ -1,0 +1,43 @@
+// Connects a rank to its job's hub, and retries while other processes, or none, answer at the hub's
+// address.
+//
+//   auto client = ConnectToHub(job, [&] { return ParseHubAddress(text); }, deadline);
+#ifndef MESHIFT_COMM_CONTROL_CONNECT_H_
+#define MESHIFT_COMM_CONTROL_CONNECT_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/control/client.h"
+#include "comm/control/secret.h"
+#include "meshift/bootstrap.h"
+
+namespace meshift {
+
+// The address of a hub and the key of its job.
+struct HubAddress {
+  JobKey key;
+  std::vector<std::string> hosts;  // names or addresses, in the order in which they are tried
+  int port = 0;
+};
+
+// "name.secret@host,host:port", or without ".secret". A name has no "@" and no ".".
+std::string ToText(const HubAddress& hub);
+// INVALID_ARGUMENT: `text` does not have that form. The message does not have the secret.
+absl::StatusOr<HubAddress> ParseHubAddress(std::string_view text);
+
+// Tries all hosts until one is the job's hub. Calls `where` before each round, since it may return
+// another address. FAILED_PRECONDITION: the hub refuses this rank. DEADLINE_EXCEEDED has the error
+// of the last try: no process answers, or one that is not the hub.
+absl::StatusOr<std::unique_ptr<Client>> ConnectToHub(
+    const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
+    std::chrono::steady_clock::time_point deadline);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_CONTROL_CONNECT_H_

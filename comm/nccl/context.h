@@ -1,0 +1,218 @@
+// State that the NCCL engine of one rank and its communicators share: the group handles, the order
+// of launches, the watchdog, and the first error. Not a public header.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto root, job->MakeRoot("ncclCommInitRankConfig", ranks, make));
+//   MESHIFT_ASSIGN_OR_RETURN(auto group, job->Split(root, {.ranks = ranks, ...}));
+//   job->Launch(group, {CollectiveKind::kAllGather, 8, DType::kF32}, stream, [&] {
+//     return NcclResult{nccl.AllGather(..., group->comm(), ...), "ncclAllGather"};
+//   });
+//
+// Launches. Two kernels of different groups deadlock if ranks start them in different orders, or if
+// they do not fit on a device together. So callers on all ranks must issue calls in one order, and
+// launch number n waits, on the device, for launch n - `max_in_flight`.
+//
+// Time. Calls of a blocking communicator return once they are launched. A first call waits in NCCL
+// for its peers; any call waits while the device's queue is full. A watchdog thread periodically
+// checks the launches, also one that is still inside NCCL, and fails the job if one takes too long.
+// It does not matter whether a caller waits for that launch.
+//
+// Failure. The first error of any group aborts all groups that this job has made, and every later
+// call returns it. The control channel reports it to the peers, and their failures end this job in
+// the same way. Only two callers wait for the abort: Close(), for a limited time, and a launch that
+// fails while NCCL works on it, since no other work may use its stream before the abort. A lent
+// communicator is never aborted; calls on it are refused.
+#ifndef MESHIFT_COMM_NCCL_CONTEXT_H_
+#define MESHIFT_COMM_NCCL_CONTEXT_H_
+
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/mutex.h"
+#include "comm/nccl/device.h"
+#include "comm/nccl/groups.h"
+#include "comm/nccl/launches.h"
+#include "comm/nccl/nccl_library.h"
+#include "comm/nccl/watchdog.h"
+#include "meshift/bootstrap.h"
+#include "meshift/dtype.h"
+#include "meshift/engine.h"
+
+namespace meshift {
+
+// The result of an NCCL call, and the function's name for messages.
+struct NcclResult {
+  ncclResult_t code = ncclSuccess;
+  const char* function = "";
+};
+
+// The arguments of ncclCommSplit.
+struct NcclSplit {
+  int color = NCCL_SPLIT_NOCOLOR;
+  int key = 0;
+  std::vector<int64_t> ranks;  // of the color, ascending; empty without a color
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  std::string net_name;  // config.netName; empty: not set
+  std::string name;      // config.commName; empty: not set
+  std::string kind;      // identifies the configuration: groups of equal ranks and kind are shared
+};
+
+struct NcclContextOptions {
+  Timeouts timeouts;
+  int max_in_flight = 1;
+  // Split groups are blocking communicators, whose calls return once launched, and Split connects
+  // their members. If false, NCCL makes each call on a thread of its own and the caller polls.
+  bool blocking_groups = true;
+  // Returns the error of a lent communicator, as its owner knows it; may be empty. Called from any
+  // thread.
+  std::function<absl::Status()> lender_error;
+};
+
+class NcclContext : public std::enable_shared_from_this<NcclContext> {
+ public:
+  static absl::StatusOr<std::shared_ptr<NcclContext>> Create(
+      std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<CudaDevice> device, int64_t rank,
+      NcclContextOptions options);
+  ~NcclContext();
+
+  const NcclLibrary& nccl() const { return *nccl_; }
+  CudaDevice& device() const { return *device_; }
+  int64_t rank() const { return rank_; }
+  bool blocking_groups() const { return options_.blocking_groups; }
+  Timeouts timeouts() const { return timeouts_.Get(); }
+  absl::Status SetTimeouts(const Timeouts& timeouts) { return timeouts_.Set(timeouts); }
+
+  // Exchanges failures with `ranks` through `control` from now on. All of `ranks` call it.
+  absl::Status Join(ControlChannel* control, absl::Span<const int64_t> ranks);
+
+  // Runs `make`, which sets *comm to a non-blocking communicator, and waits until it is ready. The
+  // job owns the group.
+  absl::StatusOr<std::shared_ptr<NcclGroup>> MakeRoot(
+      const char* function, std::vector<int64_t> ranks,
+      absl::FunctionRef<ncclResult_t(ncclComm_t* comm)> make);
+  // A group of an external communicator, which its owner keeps.
+  absl::StatusOr<std::shared_ptr<NcclGroup>> Lend(ncclComm_t comm, bool may_split,
+                                                  std::vector<int64_t> ranks, int member);
+  // Waits for all work on `parent`, splits a group from it, and connects the members. If this rank
+  // already has a group of these ranks and this kind, returns that one (all its members have it).
+  // Null if the color is NCCL_SPLIT_NOCOLOR. Collective over the parent.
+  absl::StatusOr<std::shared_ptr<NcclGroup>> Split(const std::shared_ptr<NcclGroup>& parent,
+                                                   NcclSplit split);
+
+  // Waits for the group's work so far, then registers `memory` as a symmetric window. Collective.
+  absl::StatusOr<ncclWindow_t> RegisterWindow(const std::shared_ptr<NcclGroup>& group, void* memory,
+                                              int64_t bytes);
+  // Waits for all work of all groups, then deregisters the window. Not collective. False if the
+  // group has failed: then the memory may be in use for ever.
+  bool DropWindow(NcclGroup& group, ncclWindow_t window);
+
+  // Runs `issue`, which makes one NCCL call on `group` and `stream`, as the next launch in order.
+  absl::Status Launch(const std::shared_ptr<NcclGroup>& group, const CallText& text,
+                      const std::shared_ptr<DeviceStream>& stream,
+                      absl::FunctionRef<NcclResult()> issue);
+
+  // Makes later work on `stream` wait for the work so far on `before`, within `capture`. Does
+  // nothing if `before` is the same stream or no longer part of that capture.
+  absl::Status ChainCaptured(const DeviceStream& before, CUstream stream, uint64_t capture);
+
+  // Waits on the host until `event` is reached; after a failure, for 300 ms at most.
+  absl::Status Await(CUevent event);
+
+  // Keeps the first error, starts to abort all groups, and reports the error to the peers, unless a
+  // peer has `told` it. Returns the first error. Any thread; does not wait.
+  absl::Status Fail(const absl::Status& error, bool told = false);
+  absl::Status Health() const {
+    return failed_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
+  }
+  // When it failed, in ns of the host's steady clock; INT64_MAX: it has not.
+  int64_t failed_ns() const { return failed_ns_.load(std::memory_order_acquire); }
+  // An error if streams may not be used nor memory freed any more: NCCL has not finished with a
+  // failed launch, and may put it on its stream at any time. Else OK, also after other failures.
+  absl::Status MayUseStreams() const {
+    return unsettled_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
+  }
+  // Ends all communicators that this job has made. Collective.
+  void Close();
+
+ private:
+  enum class Purpose : uint8_t { kCall, kConnect };
+  struct Splitting;
+
+  NcclContext(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<CudaDevice> device,
+              int64_t rank, NcclContextOptions options);
+  absl::Status Error() const;
+  // The watchdog's check, and its interval: a tenth of the shorter time-out, 1 to 200 ms.
+  void Look();
+  std::chrono::nanoseconds LookEvery() const;
+
+  // Makes one NCCL call for `group`; the result may be ncclInProgress. `makes`: the call makes or
+  // ends a communicator or window, so its state must be asked even after success.
+  absl::StatusOr<NcclResult> Call(NcclGroup& group, bool makes,
+                                  absl::FunctionRef<NcclResult()> call);
+  // Waits until NCCL has finished a call for `group` that returned `result`, for `at_most` (0:
+  // until the job fails). Any error other than bad arguments fails the job.
+  absl::Status AwaitComm(NcclGroup& group, const NcclResult& result,
+                         std::chrono::nanoseconds at_most);
+  // Waits at most 5 s until NCCL has stopped working on a failed call for `group`. True: it has.
+  bool Settle(NcclGroup& group);
+  // Runs `work`, in which NCCL may block, on a thread of its own, and waits for it. Fails the job
+  // after the set-up time-out.
+  absl::Status RunAside(const char* function, const NcclGroup& group,
+                        std::function<absl::Status()> work);
+  absl::Status MakeChild(Splitting& splitting);
+  absl::Status MakeWord(NcclGroup& group);
+  absl::Status Connect(const std::shared_ptr<NcclGroup>& group);
+  // This rank's existing group of the same ranks and kind; null if there is none.
+  std::shared_ptr<NcclGroup> Known(const NcclSplit& split) const;
+  // As Launch; the caller holds the lock, or works for a thread that holds it.
+  absl::Status LaunchNext(const std::shared_ptr<NcclGroup>& group, const CallText& text,
+                          Purpose purpose, const std::shared_ptr<DeviceStream>& stream,
+                          absl::FunctionRef<NcclResult()> issue);
+  absl::Status ChainInCapture(const std::shared_ptr<DeviceStream>& stream, uint64_t capture);
+  absl::Status AwaitUntil(absl::FunctionRef<absl::StatusOr<bool>()> done,
+                          absl::FunctionRef<CUevent()> abandoned);
+  absl::Status AwaitLaunch(uint64_t number);
+  absl::Status AwaitLast(NcclGroup& group);  // waits for the last launch on the group
+  absl::Status AwaitAll();                   // the same for every group
+  void EndGroups();
+
+  const std::shared_ptr<const NcclLibrary> nccl_;
+  const std::shared_ptr<CudaDevice> device_;
+  const int64_t rank_;
+  const NcclContextOptions options_;
+  AtomicTimeouts timeouts_;
+  const std::shared_ptr<NcclGroups> groups_;
+  const std::shared_ptr<DeviceStream> utility_ = std::make_shared<DeviceStream>();
+
+  // Held during NCCL calls, except aborts. Guards launches_, capture_, captured_ and the counters
+  // of the groups.
+  Mutex mutex_;
+  std::unique_ptr<Launches> launches_;  // has a lock of its own, for readers
+  // The last capture that had launches, and the streams of its last launches, max_in_flight at
+  // most.
+  uint64_t capture_ = 0;
+  std::vector<std::shared_ptr<DeviceStream>> captured_;
+
+  std::atomic<bool> failed_{false};
+  std::atomic<int64_t> failed_ns_{INT64_MAX};
+  std::atomic<bool> unsettled_{false};
+  mutable Mutex error_mutex_;
+  absl::Status error_ MESHIFT_GUARDED_BY(error_mutex_);
+  std::unique_ptr<ControlRoot> root_ MESHIFT_GUARDED_BY(error_mutex_);
+
+  std::unique_ptr<Watchdog> watchdog_;  // destroyed first
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_NCCL_CONTEXT_H_

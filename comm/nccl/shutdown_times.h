@@ -1,0 +1,19 @@
+// How long an NcclContext waits after a failure, and at its end. Not a public header.
+#ifndef MESHIFT_COMM_NCCL_SHUTDOWN_TIMES_H_
+#define MESHIFT_COMM_NCCL_SHUTDOWN_TIMES_H_
+
+#include <chrono>
+
+namespace meshift {
+
+// After a failure: how long a waiting thread gives work on the device to end.
+constexpr std::chrono::nanoseconds kGrace = std::chrono::milliseconds(300);
+// How long a failed call, whose launch NCCL still works on, waits for the abort. An abort takes 0.6
+// to 1.0 s, since NCCL's threads poll every half second.
+constexpr std::chrono::nanoseconds kSettleGrace = std::chrono::seconds(5);
+// How long Close() waits for NCCL's destroy or abort calls before it leaks their threads.
+constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_NCCL_SHUTDOWN_TIMES_H_

@@ -1,0 +1,34 @@
+// Fallbacks for when limits allow no plan within the value rule (planner/search/value_rule.h).
+// Internal.
+//
+//   path = FindBeyondRule(on_mesh, model, options, /*refusal=*/path.status());
+//   return PlanThroughReplicas(from, to, on_mesh, options, budget, /*refusal=*/path.status());
+#ifndef MESHIFT_PLANNER_INTRA_MESH_FALLBACKS_H_
+#define MESHIFT_PLANNER_INTRA_MESH_FALLBACKS_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/work_budget.h"
+#include "meshift/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/sharding.h"
+#include "planner/cost/cost.h"
+#include "planner/intra_mesh/mesh_problem.h"
+#include "planner/search/search.h"
+
+namespace meshift {
+
+// The cheapest path whose intermediate values may have any size; `refusal` if there is none. With
+// options.max_value, which stays a limit, FAILED_PRECONDITION: the message names the value.
+absl::StatusOr<Path> FindBeyondRule(const MeshProblem& on_mesh, const CostModel& model,
+                                    const PlannerOptions& options, const absl::Status& refusal);
+
+// A plan through R,..,R: unlike other plans it may reduce mesh dims that are partial in source and
+// target, and mask them again. `refusal` if there is none, or if options.max_value is set.
+absl::StatusOr<Plan> PlanThroughReplicas(const Sharding& from, const Sharding& to,
+                                         const MeshProblem& on_mesh, const PlannerOptions& options,
+                                         WorkBudget& budget, const absl::Status& refusal);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_INTRA_MESH_FALLBACKS_H_

@@ -1,0 +1,26 @@
+// The baseline planner: one collective per mesh dim, in the two passes of DTensor's greedy planner.
+//
+//   PlanPerDim(problem).moves;    // P,P -> R,R: all_reduce of one mesh dim, then of the other
+//
+// If the source has shards, a first pass goes from the last mesh dim to the first. It gives each
+// dim its target placement, or replicates it if the cuts outside its cut differ from those in the
+// target. A second pass, from the first mesh dim to the last, does the remaining steps and the
+// masks.
+//
+// It compares no costs, never flattens groups, and ignores the promise about bits. DTensor's greedy
+// planner takes cuts in mesh order only; with other orders, this one gathers the cuts inside a
+// dim's cut before the dim itself.
+#ifndef MESHIFT_PLANNER_INTRA_MESH_PER_DIM_H_
+#define MESHIFT_PLANNER_INTRA_MESH_PER_DIM_H_
+
+#include "planner/graph/state.h"
+#include "planner/search/search.h"
+
+namespace meshift {
+
+// From the problem's source to its target. O(dims^2).
+Path PlanPerDim(const Problem& problem);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_INTRA_MESH_PER_DIM_H_

@@ -1,0 +1,38 @@
+// Makes a plan on one mesh; the caller may supply the path from a cache. Internal.
+//
+//   MakePlanOnMesh(from, to, options, budget,
+//                  [](const Problem&, FindPathFn find) { return find(); });
+#ifndef MESHIFT_PLANNER_INTRA_MESH_PLAN_ON_MESH_H_
+#define MESHIFT_PLANNER_INTRA_MESH_PLAN_ON_MESH_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "base/work_budget.h"
+#include "meshift/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/sharding.h"
+#include "planner/graph/state.h"
+#include "planner/search/search.h"
+
+namespace meshift {
+
+using FindPathFn = absl::FunctionRef<absl::StatusOr<Path>()>;
+// Returns the path of a problem: the result of find(), now or earlier for an equal problem. find()
+// fails if the budget is exhausted; that result must not be cached.
+using PathSourceFn = absl::FunctionRef<absl::StatusOr<Path>(const Problem&, FindPathFn find)>;
+
+// As MakePlan (planner.h). Work is charged to `budget`. If it is exhausted, the result is undefined
+// and the caller must return an error. REQUIRES: both shardings are on one mesh.
+absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
+                                    const PlannerOptions& options, WorkBudget& budget,
+                                    PathSourceFn path_source);
+
+// As LeastMemory (planner.h), with the same conditions.
+absl::StatusOr<int64_t> LeastMemoryOnMesh(const Sharding& from, const Sharding& to,
+                                          const PlannerOptions& options, WorkBudget& budget);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_INTRA_MESH_PLAN_ON_MESH_H_
