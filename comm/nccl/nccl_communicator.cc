@@ -49,7 +49,7 @@ constexpr int64_t kSliceAlignment = 16;
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclContext> job,
                                    std::shared_ptr<NcclGroup> group)
-    : job_(std::move(job)), group_(std::move(group)) {}
+    : context_(std::move(job)), group_(std::move(group)) {}
 
 NcclCommunicator::~NcclCommunicator() {
   if (scratch_.memory != 0) context_->device().FreeLater(scratch_.memory, scratch_.done);

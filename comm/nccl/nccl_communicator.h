@@ -35,7 +35,7 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group);
   ~NcclCommunicator() override;
 
-  const NcclContext* job() const { return job_.get(); }
+  const NcclContext* job() const { return context_.get(); }
   const std::shared_ptr<NcclGroup>& group() const { return group_; }
 
   int rank() const override { return group_->member; }
@@ -105,7 +105,7 @@ class NcclCommunicator final : public Communicator {
   // Marks the end of this use: all its work is on `stream`.
   absl::Status ScratchTaken(NcclStream& stream);
 
-  const std::shared_ptr<NcclContext> job_;
+  const std::shared_ptr<NcclContext> context_;
   const std::shared_ptr<NcclGroup> group_;
   // Per call; members so that calls reuse their memory.
   std::vector<PeerMessage> sends_;

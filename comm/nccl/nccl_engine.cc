@@ -102,12 +102,12 @@ class NcclEngineImpl final : public NcclEngine {
   NcclEngineImpl(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> root,
                  const NcclOptions& options, EngineCapabilities capabilities,
                  ControlChannel* control, CUstream lent_stream)
-      : job_(std::move(job)),
+      : context_(std::move(job)),
         options_(options),
         capabilities_(std::move(capabilities)),
         control_(control),
         lent_stream_(lent_stream),
-        world_(job_, std::move(root)) {}
+        world_(context_, std::move(root)) {}
   ~NcclEngineImpl() override { context_->Close(); }
 
   const std::string& name() const override { return name_; }
@@ -132,7 +132,7 @@ class NcclEngineImpl final : public NcclEngine {
   absl::Status SplitNoColor(Communicator& parent) override;
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
-    return NcclBuffer::Create(job_, bytes);
+    return NcclBuffer::Create(context_, bytes);
   }
   absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
       Communicator& communicator, const SymmetricRequest& request) override;
@@ -141,7 +141,7 @@ class NcclEngineImpl final : public NcclEngine {
     return NcclStream::Create(context_);
   }
   std::unique_ptr<Stream> WrapStream(void* stream) override {
-    return std::make_unique<NcclStream>(job_, static_cast<CUstream>(stream), /*lent=*/true);
+    return std::make_unique<NcclStream>(context_, static_cast<CUstream>(stream), /*lent=*/true);
   }
   absl::StatusOr<void*> HandleOf(Stream& stream) override {
     MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *context_));
@@ -217,7 +217,7 @@ class NcclEngineImpl final : public NcclEngine {
   absl::StatusOr<const NcclEvent*> Own(const std::shared_ptr<Event>& event) const;
 
   const std::string name_ = "nccl";
-  const std::shared_ptr<NcclContext> job_;
+  const std::shared_ptr<NcclContext> context_;
   const NcclOptions options_;
   const EngineCapabilities capabilities_;
   ControlChannel* const control_;
@@ -227,7 +227,7 @@ class NcclEngineImpl final : public NcclEngine {
 
 absl::StatusOr<NcclCommunicator*> NcclEngineImpl::Own(Communicator& parent) const {
   auto* own = dynamic_cast<NcclCommunicator*>(&parent);
-  if (own == nullptr || own->job() != job_.get()) {
+  if (own == nullptr || own->job() != context_.get()) {
     return InvalidArgument("rank {} splits a communicator that is not its own: {}", rank(),
                            parent.ToString());
   }
@@ -263,7 +263,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
           text, own->group()->ToString());
     }
     if (ranks.size() == all.size()) {
-      return std::make_shared<NcclCommunicator>(job_, own->group());
+      return std::make_shared<NcclCommunicator>(context_, own->group());
     }
     return FailedPrecondition(
         "group {} would be split from the communicator of {}, which was lent without permission to "
@@ -281,7 +281,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
   }
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<NcclGroup> made,
                            context_->Split(own->group(), std::move(split)));
-  return std::make_shared<NcclCommunicator>(job_, std::move(made));
+  return std::make_shared<NcclCommunicator>(context_, std::move(made));
 }
 
 absl::Status NcclEngineImpl::SplitNoColor(Communicator& parent) {
@@ -340,7 +340,7 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> NcclEngineImpl::Al
   MESHIFT_RETURN_IF_ERROR(CheckTold(*group, all, absl::StatusCode::kUnimplemented));
   std::vector<std::unique_ptr<NcclSymmetricBuffer>> made;
   for (int64_t i = 0; i < request.count; ++i) {
-    auto buffer = NcclSymmetricBuffer::Create(job_, group, request.first + i, request.bytes);
+    auto buffer = NcclSymmetricBuffer::Create(context_, group, request.first + i, request.bytes);
     if (buffer.ok()) {
       made.push_back(*std::move(buffer));
     } else {
@@ -360,7 +360,7 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> NcclEngineImpl::Al
 
 absl::StatusOr<const NcclEvent*> NcclEngineImpl::Own(const std::shared_ptr<Event>& event) const {
   const auto* own = dynamic_cast<const NcclEvent*>(event.get());
-  if (own == nullptr || own->job() != job_.get()) {
+  if (own == nullptr || own->job() != context_.get()) {
     return InvalidArgument("the event is null or belongs to another engine");
   }
   return own;
@@ -369,7 +369,7 @@ absl::StatusOr<const NcclEvent*> NcclEngineImpl::Own(const std::shared_ptr<Event
 absl::Status NcclEngineImpl::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
   MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *context_));
   auto* marked = event->use_count() == 1 ? dynamic_cast<NcclEvent*>(event->get()) : nullptr;
-  if (marked != nullptr && marked->job() == job_.get()) return marked->Record(*own);
+  if (marked != nullptr && marked->job() == context_.get()) return marked->Record(*own);
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<NcclEvent> made, NcclEvent::Create(context_));
   MESHIFT_RETURN_IF_ERROR(made->Record(*own));
   *event = std::move(made);

@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<NcclStream>> NcclStream::Create(std::shared_ptr<N
 }
 
 NcclStream::NcclStream(std::shared_ptr<NcclContext> job, CUstream stream, bool lent)
-    : job_(std::move(job)), lent_(lent) {
+    : context_(std::move(job)), lent_(lent) {
   state_->handle = stream;
 }
 
@@ -36,7 +36,7 @@ NcclStream::~NcclStream() {
 
 absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclContext& job) {
   auto* own = dynamic_cast<NcclStream*>(&stream);
-  if (own == nullptr || own->job_.get() != &job) {
+  if (own == nullptr || own->context_.get() != &job) {
     return InvalidArgument("the stream belongs to another engine than that of rank {}", job.rank());
   }
   MESHIFT_RETURN_IF_ERROR(job.MayUseStreams());

@@ -35,7 +35,7 @@ class NcclStream final : public Stream {
   absl::Status Synchronize() const;
 
  private:
-  const std::shared_ptr<NcclContext> job_;
+  const std::shared_ptr<NcclContext> context_;
   const std::shared_ptr<DeviceStream> state_ = std::make_shared<DeviceStream>();
   const bool lent_;
 };
@@ -45,7 +45,7 @@ class NcclEvent final : public Event {
   // An event that is not recorded yet.
   static absl::StatusOr<std::shared_ptr<NcclEvent>> Create(std::shared_ptr<NcclContext> job);
   NcclEvent(std::shared_ptr<NcclContext> job, CUevent event)
-      : job_(std::move(job)), event_(event) {}
+      : context_(std::move(job)), event_(event) {}
   ~NcclEvent() override;
 
   // Records the event on `stream`, replacing an earlier record.
@@ -57,11 +57,11 @@ class NcclEvent final : public Event {
   int64_t ReachedNs() const override;
   bool IsReached() const override;
   bool InGraph() const override { return capture_ != 0; }  // then the host cannot wait for it
-  const NcclContext* job() const { return job_.get(); }
+  const NcclContext* job() const { return context_.get(); }
   CUevent handle() const { return event_; }
 
  private:
-  const std::shared_ptr<NcclContext> job_;
+  const std::shared_ptr<NcclContext> context_;
   const CUevent event_;
   std::shared_ptr<DeviceStream> stream_;  // on which it was recorded; null: not recorded
   uint64_t capture_ = 0;                  // in which it was recorded; 0: none
@@ -74,13 +74,13 @@ class NcclBuffer final : public Buffer {
   static absl::StatusOr<std::unique_ptr<NcclBuffer>> Create(std::shared_ptr<NcclContext> job,
                                                             int64_t bytes);
   NcclBuffer(std::shared_ptr<NcclContext> job, CUdeviceptr memory, int64_t bytes)
-      : job_(std::move(job)), memory_(memory), bytes_(bytes) {}
+      : context_(std::move(job)), memory_(memory), bytes_(bytes) {}
   ~NcclBuffer() override { context_->device().FreeLater(memory_, nullptr); }
   void* data() const override { return reinterpret_cast<void*>(memory_); }
   int64_t size_bytes() const override { return bytes_; }
 
  private:
-  const std::shared_ptr<NcclContext> job_;
+  const std::shared_ptr<NcclContext> context_;
   const CUdeviceptr memory_;
   const int64_t bytes_;
 };

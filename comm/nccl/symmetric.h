@@ -38,12 +38,12 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
   NcclSymmetricBuffer(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group,
                       int64_t number, void* data, int64_t bytes)
       : SymmetricBuffer(number),
-        job_(std::move(job)),
+        context_(std::move(job)),
         group_(std::move(group)),
         data_(data),
         bytes_(bytes) {}
 
-  const std::shared_ptr<NcclContext> job_;
+  const std::shared_ptr<NcclContext> context_;
   const std::shared_ptr<NcclGroup> group_;
   void* const data_;
   const int64_t bytes_;
