@@ -4,10 +4,11 @@
 //   cuts.Piece({1, 0});                     // [3, 5): the second of 3, 3, 3, 1; the first of 2, 1
 //   cuts.Within({2, 6}, cuts.Everywhere()).pieces;   // 3: [2, 3), [3, 5) and [5, 6)
 //
-// A cut into n makes pieces of ceil(length / n), one shorter piece, and empty ones. So a nest has
-// pieces of few distinct lengths, and pieces of equal length have coordinates in few ranges, called
-// runs. All queries take time proportional to the number of distinct lengths, independent of the
-// number of pieces. Ragged cuts are not supported.
+// A cut into n makes pieces of ceil(length / n), then possibly one shorter piece, then empty ones.
+// So each cut divides a piece into parts of at most two lengths, besides empty ones. A query visits
+// a few parts of each piece that it visits: its time depends on the number of cuts, and not on the
+// number of pieces. The coordinates of a cut fall into few ranges, called runs (AddRuns). Ragged
+// cuts are not supported.
 #ifndef MESHIFT_PLACEMENT_NESTED_CUTS_H_
 #define MESHIFT_PLACEMENT_NESTED_CUTS_H_
 

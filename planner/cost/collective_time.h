@@ -1,5 +1,6 @@
-// The time of a collective on one group: the minimum over the algorithms and protocols of a
-// library.
+// Estimates the time of a collective: the minimum over the algorithms and protocols of a library.
+// The group is the worst of the step's groups (group_shape.h). Other traffic on the links, packing
+// and local copies are not included.
 //
 //   const GroupTimes times(topology, ShapeOf(topology, 16, groups));
 //   const CollectiveTime time = times.AllReduce(int64_t{64} << 20);
@@ -10,7 +11,9 @@
 // Each algorithm (ring, tree, in-switch, direct messages) in each protocol of the topology takes a
 // start time, the latency of its hops, and its bytes over the bandwidth of its slowest links. So
 // the minimum is a concave, piecewise linear, increasing function of the bytes. docs/cost_model.md
-// has the formulas. Times are in ns, bandwidths in bytes per us; arithmetic saturates.
+// has the formulas. Times are in ns, bandwidths in bytes per us; arithmetic saturates. Times of
+// groups and messages do not change and keep no reference to the topology. They are safe for
+// concurrent use.
 #ifndef MESHIFT_PLANNER_COST_COLLECTIVE_TIME_H_
 #define MESHIFT_PLANNER_COST_COLLECTIVE_TIME_H_
 
@@ -35,8 +38,8 @@ struct CollectiveTime {
   Algorithm algorithm = Algorithm::kRing;
   int8_t protocol = -1;  // index in Topology::protocols(); -1: the topology has none
   int8_t level = 0;      // of the slowest links
-  // If these are between domains: the fewest members of a group that share a domain of the level
-  // below, each with a link of its own. Otherwise 0.
+  // If the slowest links connect domains: the fewest members of a group in one such domain. Each
+  // member has a link of its own. Otherwise 0.
   int64_t sharing = 0;
 
   int64_t Ns() const { return SaturatingAdd(SaturatingAdd(start_ns, hops_ns), links_ns); }
@@ -45,11 +48,12 @@ struct CollectiveTime {
 // The time of messages between arbitrary ranks.
 class MessageTimes {
  public:
-  // `latency_ns`: hops, as those of a tree that reaches all receivers (TreeNs()).
+  // `latency_ns`: the entry times of the levels, and the hops of a tree that reaches all receivers
+  // (TreeNs()).
   MessageTimes(const Topology& topology, int64_t latency_ns);
 
-  // The worst rank sends or receives bytes[i] over level i. Without the time per message
-  // (message_latency_ns).
+  // The most that a rank sends or receives over level i is bytes[i]. The time per message
+  // (message_latency_ns) is not included.
   CollectiveTime Of(absl::Span<const int64_t> bytes) const;
 
  private:
@@ -72,16 +76,17 @@ class GroupTimes {
   CollectiveTime AllReduce(int64_t bytes) const { return Least(all_reduce_, bytes); }
   // An all_gather or reduce_scatter. `bytes`: that a member sends, all blocks except its own.
   CollectiveTime Blocks(int64_t bytes) const { return Least(blocks_, bytes); }
-  // The worst rank sends or receives `bytes` in `messages` messages to other members, as many of
-  // them across each level as the group allows. Fewer messages never take less time. Without the
-  // time per message.
+  // The worst rank exchanges `messages` messages of equal size, `bytes` in all, with other members.
+  // As many of the messages cross each level as the group allows. So the same bytes in fewer
+  // messages never take less time. The time per message is not included.
   CollectiveTime Direct(int64_t bytes, int64_t messages) const;
   enum class Kind : uint8_t { kAllReduce, kBlocks, kToAll };
   // The time of each algorithm in each protocol, even if it is never the minimum. `bytes` as above;
   // for kToAll as in Direct() with messages to all other members.
   static std::vector<CollectiveTime> Variants(const Topology& topology, const GroupShape& shape,
                                               Kind kind, int64_t bytes);
-  // The least start with hops of any collective of the group; the least hops.
+  // The least sum of start_ns and hops_ns of any collective of the group; the least hops_ns of
+  // those that are the fastest for some number of bytes.
   int64_t LeastStartNs() const { return least_start_ns_; }
   int64_t LeastLatencyNs() const { return least_latency_ns_; }
 

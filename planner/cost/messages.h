@@ -1,15 +1,17 @@
-// The messages of an all_to_all or exchange. Counts the bytes and messages of the worst rank in one
-// of three ways: in closed form if all pieces are equal (cost_even.cc), rank by rank
-// (cost_messages.cc), or by branch and bound on many ranks (cost_many_ranks.cc). Internal to the
-// cost model.
+// The messages of an all_to_all or exchange: the most bytes and the most messages of any rank. Each
+// is the largest value over all ranks, and each may be that of another rank. There are three ways
+// to count: in closed form if all pieces are equal (cost_even.cc); rank by rank, for groups of at
+// most 256 ranks and for ragged cuts (cost_messages.cc); else by branch and bound
+// (cost_many_ranks.cc). Internal to the cost model.
 //
 //   const Moves moves(problem, cuts_before, cuts_after, item_bytes);
-//   if (!CountEven(moves, &traffic)) CountByBounds(moves, &traffic);
+//   if (even && CountEven(moves, &traffic)) return;           // `even`: that of IsEven()
+//   if (moves.ranks > 256 && !moves.ragged) CountByBounds(moves, &traffic);
 //
 // A rank's interval along one tensor dim depends only on its coordinates on that dim's cuts. So the
-// volume of a box is a product over tensor dims, and so is a sum over all receivers whose
-// coordinates vary freely. The cuts that stay may leave several lengths along a tensor dim. Each
-// combination of these lengths is counted by itself.
+// volume of a box is a product over tensor dims. The sum of the volumes over all receivers is such
+// a product too, if the receivers' coordinates vary freely. The cuts that stay may leave several
+// lengths along a tensor dim. Each combination of these lengths is counted by itself.
 #ifndef MESHIFT_PLANNER_COST_MESSAGES_H_
 #define MESHIFT_PLANNER_COST_MESSAGES_H_
 
@@ -23,8 +25,8 @@
 
 namespace meshift::cost_internal {
 
-// One step. Its cuts are the common prefix of each tensor dim's lists, which stays, and the cuts
-// after it, which move.
+// One step, as the lists of cuts of each tensor dim before and after it. The common prefix of the
+// two lists stays; the cuts after the prefix move.
 struct Moves {
   // Keeps references to the problem and the cuts.
   Moves(const Problem& problem, const CutLists& before, const CutLists& after, int64_t item_bytes);
@@ -44,7 +46,9 @@ struct Moves {
   const CutChanges changes;  // ranks that differ on `changes.from` hold different pieces
   absl::InlinedVector<int, kMaxStateDims> mesh_dims;  // of all cuts that move
   int64_t ranks = 1;                                  // in a group over them
-  int64_t copies = 1;  // receivers of one box: they differ only on mesh dims without a cut after
+  // How many ranks receive the same box: those that differ only on mesh dims that no longer cut
+  // after the step.
+  int64_t copies = 1;
   bool ragged = false;
   // By tensor dim: the nonzero lengths under the cuts that stay, the longest first.
   absl::InlinedVector<Lengths, 6> wholes;
@@ -104,10 +108,15 @@ class MovingDims {
   bool receive_packs_ = false;
 };
 
-// Set the worst rank's bytes and messages, and whether they are packed. REQUIRES: an all_to_all or
-// exchange that moves something. CountEven() returns false, and sets nothing, unless pieces are
-// equal and each piece before is a multiple or a divisor of each piece after. CountByBounds()
-// REQUIRES: nothing that moves is ragged.
+// Set the most bytes and messages of any rank, and whether messages are packed. REQUIRES: an
+// all_to_all or exchange that moves something.
+//
+// CountEven() REQUIRES: along each tensor dim that moves, all pieces before have one length, and so
+// have all pieces after (IsEven() in planner/graph/transitions.h). It does not check this. It
+// returns false, and sets nothing, unless each moving cut before makes pieces whose length is a
+// multiple or a divisor of those of each moving cut after. It returns false, too, if the cuts that
+// stay leave several lengths along a moving tensor dim. CountByBounds() REQUIRES: no moving cut is
+// ragged.
 bool CountEven(const Moves& moves, Traffic* traffic);
 void CountByBounds(const Moves& moves, Traffic* traffic);
 

@@ -1,4 +1,5 @@
-// Paths under a limit on the workspace, and the least workspace that any path needs.
+// Finds the cheapest path of steps whose workspace stays within a limit, and a path that needs the
+// least.
 //
 //   const CostModel limited = model.WithMaxWorkspace(1 << 20);
 //   const std::optional<LimitedPath> found = FindWithin(problem, limited, rules);
@@ -10,8 +11,10 @@
 // called widest path): Dijkstra's algorithm with a maximum instead of a sum.
 //
 // Edges are the steps of planner/search/successors.h. A step that can be done in several ways is
-// done within the limit if possible. Deterministic. Safe for concurrent use, with a CostModel per
-// thread.
+// done within the limit if possible. Deterministic. Safe for concurrent use if each thread has its
+// own CostModel, and its own Problem and WorkBudget if the problem has a budget
+// (Problem::SetBudget). After the budget is spent, results may be worse, or missing; the caller
+// checks the budget.
 #ifndef MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_
 #define MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_
 
@@ -25,7 +28,7 @@
 
 namespace meshift {
 
-// The workspace of a path, as `model` does its steps.
+// The workspace of a path, as `model` does its steps: bytes on the worst rank.
 int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& path);
 
 // The most edges examined for the least workspace; a measured edge counts as 16. Takes at most
@@ -34,26 +37,28 @@ inline constexpr int64_t kMaxMemoryEdges = 300'000;
 
 struct LeastPath {
   Path path;
-  int64_t workspace = 0;  // bytes
+  int64_t workspace = 0;  // bytes on the worst rank
   bool is_least = true;   // no path needs less
 };
 
 // A path that needs the least workspace, not always the cheapest of these. The limit of `model` is
-// ignored. After `max_edges` edges the search ends with the best path so far, and `is_least` is
-// false. Deterministic. nullopt: no path keeps the rules.
+// ignored. After `max_edges` edges, or when the problem's budget is spent, the search ends with the
+// best path so far, and `is_least` is false. Deterministic. nullopt: no path keeps the rules, or
+// the budget was spent before one was found.
 std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostModel& model,
                                             const TransitionRules& rules,
                                             int64_t max_edges = kMaxMemoryEdges);
 
 struct LimitedPath {
-  std::optional<Path> path;     // the cheapest; none: no path was found within the limit
-  int64_t least_workspace = 0;  // without a path: that of FindLeastWorkspace
+  std::optional<Path> path;     // none: no path was found within the limit
+  int64_t least_workspace = 0;  // without a path: bytes, as FindLeastWorkspace finds them
   bool is_least = true;         // without a path: that of FindLeastWorkspace
 };
 
-// The cheapest path within the limit of `model`. It has no path only if the limit is below the
-// workspace that FindLeastWorkspace finds. nullopt: no path keeps the rules and takes at most
-// `bound_ns`.
+// The path is the cheapest within the limit of `model`, unless a search ended early (search.h) or
+// the problem's budget was spent. There is no path only if the limit is below the workspace that
+// FindLeastWorkspace finds. nullopt: no path that keeps the rules takes at most `bound_ns`; or
+// paths fit the limit, but none of those found takes at most `bound_ns`.
 std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
                                       const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 

@@ -5,8 +5,8 @@
 //   option->read("1.5GiB", meshes, &options);        // sets options.max_memory
 //   option->write(options, meshes);                  // "1610612736"
 //
-// The topology and the engine are not in the table: all three formats have keys of their own for
-// them.
+// The table also has native_invariance, a property of the engine. It has neither the topology nor
+// the engine's name: all three formats have keys of their own for them.
 #ifndef MESHIFT_PLANNER_PLAN_OPTION_TABLE_H_
 #define MESHIFT_PLANNER_PLAN_OPTION_TABLE_H_
 
@@ -26,8 +26,8 @@
 namespace meshift {
 
 // The JSON type of an option's value. kName: a string. kGroups: a string that names dims of the
-// plan's meshes. kNumber: an integer. kBytes: an integer, or a string with a unit. kSwitch: true or
-// false; as text "on" or "off".
+// plan's meshes. kNumber: an integer. kBytes: an integer in bytes, or a string with a unit from B
+// to EiB. kSwitch: true or false; as text "on" or "off".
 enum class OptionKind : uint8_t { kName, kGroups, kNumber, kBytes, kSwitch };
 
 struct PlannerOption {
@@ -42,8 +42,8 @@ struct PlannerOption {
   // names the text; *options is unchanged.
   absl::Status (*read)(std::string_view text, absl::Span<const DeviceMesh> meshes,
                        PlannerOptions* options);
-  // The option's value as text that `read` accepts. nullopt if plans do not state it because it is
-  // the default.
+  // The option's value as text that `read` accepts. nullopt if a plan does not state it: it is not
+  // set, has its default, or does not affect this plan.
   std::optional<std::string> (*write)(const PlannerOptions& options,
                                       absl::Span<const DeviceMesh> meshes);
 };
@@ -53,10 +53,12 @@ absl::Span<const PlannerOption> PlannerOptionTable();
 // Null if no option has that name.
 const PlannerOption* FindPlannerOption(std::string_view name);
 
-// The options that a plan states: pairs of a name and a text, in the order of the table.
+// The options that a plan states: pairs of a name and a text, in the order of the table. Last comes
+// exceeded_max_value, unless it is 0: plans state it as an option, but it is not in the table.
 std::vector<std::pair<std::string_view, std::string>> StatedOptions(const PlanFields& plan);
-// Sets one stated option. `meshes`: those of the plan. Unknown names are ignored. INVALID_ARGUMENT:
-// `text` is not a value of the option; *rule is then the rule that it breaks.
+// Sets one stated option, also exceeded_max_value. `meshes`: those of the plan. Unknown names are
+// ignored. INVALID_ARGUMENT: `text` is not a value of the option. *rule is always set; it has a
+// meaning only with an error: the rule that `text` breaks.
 absl::Status ReadStatedOption(std::string_view name, std::string_view text,
                               absl::Span<const DeviceMesh> meshes, PlanInputs* inputs,
                               std::string* rule);

@@ -1,5 +1,5 @@
 // Enumerates the ways in which mesh dims can cut a problem's tensor, with bounds of the steps to
-// them.
+// them. Also decodes states into lists of cuts, and encodes them.
 //
 //   Layouts layouts(problem, model);
 //   const DecodedState view = layouts.Decode(problem.source());
@@ -50,8 +50,10 @@ class Layouts {
   StepBounds& bounds() { return bounds_; }
   const DecodedState& target() const { return target_; }
 
-  // Decodes a state. StateOf() encodes it.
   DecodedState Decode(const State& state);
+  // The state with these cuts at this stage. `partial_code`: DecodedState::partial_code of a state
+  // with the same partial mesh dims. All other mesh dims are R. REQUIRES: no list has a partial
+  // mesh dim.
   State StateOf(uint64_t partial_code, const Lists& lists, int stage) const {
     uint64_t code = partial_code;
     for (int i = 0; i < num_lists(); ++i) code |= table_.Code(lists[i], bounds_.tensor_dim(i));
@@ -59,8 +61,9 @@ class Layouts {
   }
   // Items of the largest box.
   int64_t MaxItems(const Lists& lists);
-  // StepBounds::Product::wanted, for these lists.
+  // For each sample rank: the items of its target box that it holds if the cuts are these lists.
   CutTable::Samples Wanted(const Lists& lists);
+  // Mesh dims that data must cross to get from these cuts to the target's (CutTable::Across).
   DimMask Across(const Lists& lists) const {
     DimMask across = 0;
     for (int i = 0; i < num_lists(); ++i) {
@@ -83,8 +86,9 @@ class Layouts {
   };
   Changes Between(const Lists& before, const Lists& after) const;
 
-  // `lists` extended by all of the mesh dims `dims`: first as in the target, as long as its lists
-  // extend these; the rest is appended to list `spare`. REQUIRES: num_lists() > 0.
+  // `lists`, each mesh dim of `dims` added to one of them. A list of which the target's list is an
+  // extension gets the target's next cuts, as long as `dims` has them. The other mesh dims are
+  // appended to list `spare`, in ascending order. REQUIRES: num_lists() > 0.
   Lists CutTowardsTarget(Lists lists, DimMask dims, int spare);
   // The list of the largest tensor dim, and of the outermost tensor dim longer than 1.
   int largest() const { return largest_; }
@@ -92,9 +96,13 @@ class Layouts {
 
   // Calls fn(lists, left, product) for every layout that extends `base` by mesh dims of `pool`, or
   // by none. `left`: the mesh dims of the pool that it does not use. `product`: of the step to it
-  // from the lists of bounds().Start(). Layouts may be left out if some rank receives, and then
-  // still needs for the target, more than `most_items` items together. After the problem's budget
-  // is spent no further layouts follow.
+  // from the lists of bounds().Start(); valid during the call. After the problem's budget is spent
+  // no further layouts follow. REQUIRES: bounds().Start() was called; no list of `base` has a mesh
+  // dim of the pool.
+  //
+  // `most_items` limits two numbers added together: the items that a rank receives by the step, and
+  // the items of the target that it still needs after the step. A layout for which some rank
+  // exceeds the limit may be left out. INT64_MAX: none is left out.
   using ExtensionFn =
       absl::FunctionRef<void(const Lists& lists, DimMask left, const Product& product)>;
   void ForEachExtension(const Lists& base, DimMask pool, int64_t most_items, ExtensionFn fn);

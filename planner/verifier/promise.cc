@@ -14,7 +14,7 @@
 namespace meshift::verifier_internal {
 namespace {
 
-// Up to this many ranks, all groups are compared rank by rank.
+// On a mesh of at most this many ranks, all groups are compared rank by rank.
 constexpr int64_t kMaxCompared = 4096;
 
 using Result = std::optional<PlanFault>;
@@ -37,7 +37,7 @@ class PromiseRules {
     if (Result fault = CheckBlocks()) return fault;
     if (plan_.kept == Reproducibility::kNone) return std::nullopt;
     for (const size_t i : rounding_) {
-      if (IsOrdered(i)) continue;  // equal contributions give equal sums in any group
+      if (IsOrdered(i)) continue;  // every group gets the same bits from equal contributions
       if (Result fault = CheckSingleSourced(i)) return fault;
     }
     if (plan_.kept == Reproducibility::kReplicas) return std::nullopt;
@@ -86,8 +86,9 @@ class PromiseRules {
     return std::nullopt;
   }
 
-  // There is one rounding reduction, over the mesh dims that source and target give; else the bits
-  // depend on the plan.
+  // Whether one reduction rounds, over exactly the mesh dims that are P in the source and not in
+  // the target (of another mesh: all that are P in the source). Otherwise the bits depend on the
+  // plan. REQUIRES: some reduction rounds.
   Result CheckAtOnce() const {
     const size_t first = rounding_.front();
     if (rounding_.size() > 1) {
@@ -111,13 +112,14 @@ class PromiseRules {
                  views_.front().world_before().Names(right));
   }
 
+  // The fault of a reduction for which the plan has no proof.
   Result NothingShows(size_t i, std::string_view why) const {
     return Fault(i, "nothing in the plan shows that its {} of {} is {}{}{}",
                  Name(*views_[i].step.reduce_op), Name(views_[i].before.dtype), Name(plan_.kept),
                  why.empty() ? "" : ": ", why);
   }
 
-  // The engine's own collective does the reduction.
+  // Whether reduction `i`, which the engine's own collective does, is batch-invariant.
   Result CheckNative(size_t i) const {
     const Step& step = views_[i].step;
     const NativeInvariance native = plan_.inputs.options.engine.native_invariance;
@@ -169,10 +171,11 @@ class PromiseRules {
     return true;
   }
 
-  // The same for large row-major meshes. True if on each level a rank's domain is determined by
-  // some of the digits of its coordinates, so that the group's own coordinates say which members
-  // share it, or if the members of a group are too far apart to share one. May be false where a
-  // comparison rank by rank finds them the same.
+  // The same for larger meshes, without a comparison. True if the mesh is row-major and, on each
+  // level, either some digits of a rank's coordinates determine its domain, or the members of a
+  // group are too far apart to share a domain. In the first case the group's own coordinates say
+  // which members share one. May be false where a comparison rank by rank would find the groups
+  // equivalent.
   static bool DomainsAreDigits(const MeshShape& world, absl::Span<const int> mesh_dims,
                                const Topology& topology) {
     if (!world.mesh.IsRowMajor()) return false;
