@@ -1,26 +1,36 @@
 // State that the NCCL engine of one rank and its communicators share: the group handles, the order
 // of launches, the watchdog, and the first error. Not a public header.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto root, job->MakeRoot("ncclCommInitRankConfig", ranks, make));
-//   MESHIFT_ASSIGN_OR_RETURN(auto group, job->Split(root, {.ranks = ranks, ...}));
-//   job->Launch(group, {CollectiveKind::kAllGather, 8, DType::kF32}, stream, [&] {
+//   MESHIFT_ASSIGN_OR_RETURN(auto root, context->MakeRoot("ncclCommInitRankConfig", ranks, make));
+//   MESHIFT_ASSIGN_OR_RETURN(auto group, context->Split(root, {.ranks = ranks, ...}));
+//   context->Launch(group, {CollectiveKind::kAllGather, 8, DType::kF32}, stream, [&] {
 //     return NcclResult{nccl.AllGather(..., group->comm(), ...), "ncclAllGather"};
 //   });
 //
-// Launches. Two kernels of different groups deadlock if ranks start them in different orders, or if
-// they do not fit on a device together. So callers on all ranks must issue calls in one order, and
-// launch number n waits, on the device, for launch n - `max_in_flight`.
+// Launches. Two kernels of different groups can deadlock if ranks start them in different orders,
+// or if they do not fit on a device together. So callers on all ranks must issue calls in one
+// order, and launch number n waits, on the device, for launch n - `max_in_flight`. A lock orders
+// the launches of several threads.
 //
-// Time. Calls of a blocking communicator return once they are launched. A first call waits in NCCL
-// for its peers; any call waits while the device's queue is full. A watchdog thread periodically
-// checks the launches, also one that is still inside NCCL, and fails the job if one takes too long.
-// It does not matter whether a caller waits for that launch.
+// Time. On a communicator that NCCL calls blocking, a call returns when its kernel is launched, not
+// when it has ended. A first call waits in NCCL for its peers; any call waits while the device's
+// queue is full. A watchdog thread periodically checks the launches, also one that is still inside
+// NCCL. It fails the context if a launch takes too long, whether a caller waits for it or not.
 //
-// Failure. The first error of any group aborts all groups that this job has made, and every later
-// call returns it. The control channel reports it to the peers, and their failures end this job in
-// the same way. Only two callers wait for the abort: Close(), for a limited time, and a launch that
-// fails while NCCL works on it, since no other work may use its stream before the abort. A lent
-// communicator is never aborted; calls on it are refused.
+// Failure. The first error of any group aborts all groups that this context has made, and every
+// later call returns it. The control channel reports it to the peers, and their failures end this
+// context in the same way. A lent communicator is never aborted; calls on it are refused.
+//
+// After a failure a thread inside an NCCL call waits until NCCL returns. Other waits are limited
+// (shutdown_times.h):
+// - A wait for work on the device takes at most kGrace.
+// - A launch that fails while NCCL works on it waits for the abort, at most kSettleGrace: no other
+//   work may use its stream before.
+// - Split() and RegisterWindow() wait at most kSettleGrace + kGrace for NCCL.
+// - Close() waits at most kPatience for NCCL's destroy calls, and as long for its abort calls.
+//
+// Errors. DEADLINE_EXCEEDED: a call or launch took longer than its time-out. FAILED_PRECONDITION:
+// Close() has ended the communicators. Other errors come from NCCL, the driver or a peer.
 #ifndef MESHIFT_COMM_NCCL_CONTEXT_H_
 #define MESHIFT_COMM_NCCL_CONTEXT_H_
 
@@ -96,7 +106,7 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   absl::Status Join(ControlChannel* control, absl::Span<const int64_t> ranks);
 
   // Runs `make`, which sets *comm to a non-blocking communicator, and waits until it is ready. The
-  // job owns the group.
+  // context owns the group.
   absl::StatusOr<std::shared_ptr<NcclGroup>> MakeRoot(
       const char* function, std::vector<int64_t> ranks,
       absl::FunctionRef<ncclResult_t(ncclComm_t* comm)> make);
@@ -141,7 +151,7 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   absl::Status MayUseStreams() const {
     return unsettled_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
   }
-  // Ends all communicators that this job has made. Collective.
+  // Ends all communicators that this context has made. Collective.
   void Close();
 
  private:
@@ -160,13 +170,13 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   absl::StatusOr<NcclResult> Call(NcclGroup& group, bool makes,
                                   absl::FunctionRef<NcclResult()> call);
   // Waits until NCCL has finished a call for `group` that returned `result`, for `at_most` (0:
-  // until the job fails). Any error other than bad arguments fails the job.
+  // until the context fails). Any error other than bad arguments fails the context.
   absl::Status AwaitComm(NcclGroup& group, const NcclResult& result,
                          std::chrono::nanoseconds at_most);
   // Waits at most 5 s until NCCL has stopped working on a failed call for `group`. True: it has.
   bool Settle(NcclGroup& group);
-  // Runs `work`, in which NCCL may block, on a thread of its own, and waits for it. Fails the job
-  // after the set-up time-out.
+  // Runs `work`, in which NCCL may block, on a thread of its own, and waits for it. Fails the
+  // context after the set-up time-out.
   absl::Status RunAside(const char* function, const NcclGroup& group,
                         std::function<absl::Status()> work);
   absl::Status MakeChild(Splitting& splitting);

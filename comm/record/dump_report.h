@@ -1,5 +1,7 @@
 // A report from the records of many ranks: the call in which they are stuck and since when, the
-// ranks that have not made it, and the ranks whose plans differ.
+// ranks that have not made it, and the ranks whose plans differ. A record is a snapshot: it does
+// not show whether a call is stuck or slow. Times of different hosts are comparable only if their
+// clocks agree.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const DumpFolder folder, ReadDumpFolder(path));
 //   const DumpReport report = ReportOf(folder.files);
@@ -16,29 +18,32 @@
 
 namespace meshift {
 
-// Converts `ns` on the file's steady clock to nanoseconds since 1970 by its host's clock; -1 stays
-// -1.
+// Converts nanoseconds on the file's steady clock to nanoseconds since 1970 by its host's clock. A
+// negative `ns`, which is unknown, gives -1.
 int64_t UnixNs(const DumpFile& file, int64_t ns);
 
 // The first call of a redistributor that some rank has not ended.
 struct StuckCall {
   struct Behind {
     int64_t rank = 0;
-    int64_t num_calls = 0;            // number of calls that it has made
-    int64_t last_ended_unix_ns = -1;  // end of the last of them; -1: unknown
+    int64_t num_calls = 0;  // number of calls that it has made
+    // The latest end of a call in its record, in ns since 1970; -1: unknown.
+    int64_t last_ended_unix_ns = -1;
   };
   std::string redistributor;
   int64_t num_ranks = 0;
-  int64_t call = 0;
+  int64_t call = 0;  // 0, 1, 2, ... of the redistributor
   std::string plan;
-  std::vector<std::string> groups;  // of the plan's steps, on one of its ranks
-  std::vector<int64_t> in_it;       // ranks that run it
-  int64_t since_unix_ns = -1;       // when the first of these could run it
+  std::vector<std::string> groups;  // of the plan's steps, on one of its ranks: "0-3,7"
+  std::vector<int64_t> in_it;       // ranks that run it, or in which it has failed
+  int64_t since_unix_ns = -1;       // when the first of these could run it, in ns since 1970
   std::vector<Behind> behind;       // ranks that have not made it
   std::vector<int64_t> held;        // ranks that have made it, but wait for earlier work
   std::vector<int64_t> issuing;     // ranks that are still issuing it
-  std::vector<int64_t> past;        // ranks that have ended it
-  std::vector<int64_t> missing;     // ranks without a record
+  // Ranks that have ended it, have captured it in a graph, or have made later calls and do not
+  // remember it.
+  std::vector<int64_t> past;
+  std::vector<int64_t> missing;  // ranks without a record of the redistributor
 };
 
 // The first call that two ranks of a redistributor have made with different plans.
@@ -56,7 +61,7 @@ struct DumpReport {
   struct Failure {
     int64_t rank = 0;
     DumpedFailure failure;
-    int64_t written_unix_ns = 0;
+    int64_t written_unix_ns = 0;  // when the record was written, in ns since 1970
   };
   int64_t world_size = 0;
   int64_t num_files = 0;

@@ -1,15 +1,22 @@
-// Writes records in the format of PyTorch's flight recorder, one pickle per rank, for its analyser
-// (torchfrtrace, or `python -m torch.distributed.flight_recorder.fr_trace`, PyTorch 2.10 or later).
+// Converts records to the format of PyTorch's flight recorder, one pickle per rank, for its
+// analyser (torchfrtrace, or `python -m torch.distributed.flight_recorder.fr_trace`, PyTorch 2.10
+// or later). The caller writes the files.
 //
 //   MESHIFT_RETURN_IF_ERROR(ForEachFlightRecord(
 //       folder.files, [&](int64_t rank, const std::string& record) { return Write(...); }));
 //     // to meshift_rank_0, meshift_rank_1, ... of a folder FR; then: torchfrtrace FR
 //
-// An entry is one collective of a call. Groups of a redistributor become process groups. Sequence
-// numbers follow from call numbers, so they agree between ranks that remember different calls.
-// Ranks without a record get an empty file, since the analyser needs a file per rank; it then names
-// them as missing. Blocks of different sizes are written with their mean size, rounded up, since
-// the analyser reports different sizes as a mismatch.
+// An entry is one collective of a call. Groups of a redistributor become process groups. A sequence
+// number is 1,024 times the number of the call, plus the place of the step among the call's steps
+// of that group. So sequence numbers agree between ranks that remember different calls.
+//
+// A rank without a record gets a pickle without entries, since the analyser needs a file per rank;
+// it then names the rank as missing. Blocks of different sizes get their mean size, rounded up,
+// since the analyser reports different sizes as a mismatch.
+//
+// Left out are local steps, steps and groups that the record omits (CallText), calls whose plan is
+// unknown, calls before the first that all ranks remember, and all but the last 200,000 entries of
+// a rank.
 #ifndef MESHIFT_COMM_RECORD_FLIGHT_RECORDER_H_
 #define MESHIFT_COMM_RECORD_FLIGHT_RECORDER_H_
 
