@@ -1,12 +1,13 @@
-// Brings the tensors of a job's ranks to rank 0, through the engine's own messages.
+// Brings the tensors of all ranks but 0 to rank 0, by the engine's own messages.
 //
 //   auto gather = TensorGather::Prepare(engine, plan.to().mesh(), targets);
 //   MESHIFT_RETURN_IF_ERROR(site->Agree(gather.status()));
 //   MESHIFT_RETURN_IF_ERROR(gather->Run(&targets));
 //
-// All local tensors, back to back by position in the mesh, are one row of bytes. A round moves the
-// next `piece_bytes` of the row, and a barrier ends it. So no rank needs more staging memory than
-// that, and none waits longer than one round.
+// The tensors of all ranks but 0, back to back by position in the mesh, are one row of bytes. A
+// round moves the next `piece_bytes` of the row, and a barrier ends it. So no rank needs more
+// staging memory than that, and no call of the engine takes longer than one round. The tensors are
+// in host memory; only the staging memory is the engine's.
 #ifndef MESHIFT_CLI_GATHER_H_
 #define MESHIFT_CLI_GATHER_H_
 
@@ -27,13 +28,17 @@ class TensorGather {
  public:
   static constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-  // Allocates staging memory for tensors of these sizes; does not wait for other ranks.
-  // `piece_bytes`: 1 or more, equal on all ranks. The engine must outlive this.
+  // Allocates staging memory for tensors of these sizes; does not wait for other ranks. REQUIRES:
+  // the arguments are equal on all ranks, apart from the tensors that a rank holds; `piece_bytes`
+  // is 1 or more; the engine outlives this. Errors are those of CreateStream and Allocate.
   static absl::StatusOr<TensorGather> Prepare(Engine& engine, const DeviceMesh& mesh,
                                               const LocalTensors& tensors,
                                               int64_t piece_bytes = kPieceBytes);
-  // Collective over all ranks of the engine's world, also those outside the mesh, once all have
-  // prepared. Reads this rank's tensor; on rank 0 it writes all others'.
+  // Reads this rank's tensor; on rank 0 it writes all others'. Collective over all ranks of the
+  // engine's world, also those outside the mesh. Blocks until the last round has ended. REQUIRES:
+  // Prepare() is OK on all ranks; `tensors` has the sizes given to Prepare(), and holds this rank's
+  // tensor, on rank 0 those of all ranks. Errors are those of the engine; after one, the tensors
+  // that rank 0 received may be incomplete.
   absl::Status Run(LocalTensors* tensors);
 
   int64_t staging_bytes() const { return staging_ == nullptr ? 0 : staging_->size_bytes(); }

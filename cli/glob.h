@@ -1,10 +1,15 @@
-// Matches names against a shell pattern, in time bounded by the product of their lengths.
+// Matches names against a shell pattern, with at most (pattern + 1) * (name + 1) comparisons.
 //
 //   GlobMatches("model.layers.*.mlp.?p_proj", "model.layers.7.mlp.up_proj");    // true
 //
 // As fnmatch(3) in the C locale without flags: `*` is any bytes, `?` any one byte, `\` takes the
-// meaning from the byte after it. `[a-c_]`, `[!a-c]` and `[[:digit:]]` are one byte of a set. A NUL
-// is an ordinary byte. Many `*` take no longer than one.
+// meaning from the byte after it. `[a-c_]`, `[!a-c]` and `[[:digit:]]` are one byte of a set. The
+// known classes are alpha, digit, alnum, upper, lower, space, graph, punct and xdigit. Other
+// classes, `[=a=]` and `[.a.]` have no meaning of their own: their bytes are members of the set. A
+// NUL is an ordinary byte.
+//
+// The bound holds for any number of `*`. A comparison with `[` also scans the pattern up to the
+// `]`, or to the end if there is none. Each `[:` on the way scans for the next `:]`.
 #ifndef MESHIFT_CLI_GLOB_H_
 #define MESHIFT_CLI_GLOB_H_
 
@@ -13,7 +18,7 @@
 
 namespace meshift::cli {
 
-// `steps`: if not null, the number of comparisons is added to it.
+// `steps`: if not null, the number of comparisons is added to it. Scans of brackets do not count.
 bool GlobMatches(std::string_view glob, std::string_view name, int64_t* steps = nullptr);
 
 }  // namespace meshift::cli

@@ -30,13 +30,13 @@ class LocalTensors {
  public:
   // Owns uninitialized memory for every rank of the sharding's mesh.
   explicit LocalTensors(const Sharding& sharding);
-  // Only for ranks for which `holds` returns true; the others' tensors are empty.
+  // Owns memory only for the ranks for which `holds` returns true. at() of the others is empty.
   LocalTensors(const Sharding& sharding, const std::function<bool(int64_t rank)>& holds);
 
-  // Fills all memory with a byte pattern that is not a right value in any dtype, so that elements
-  // that a run does not write are detected.
+  // Fills all memory with the byte 0xa5. So elements that a run does not write have a wrong value,
+  // unless their right value consists of that byte.
   void Poison();
-  // By position; null for a rank without elements.
+  // By position; null for a rank that has no elements or is not held.
   absl::Span<void* const> data() const { return data_; }
   absl::Span<std::byte> at(int64_t position) const {
     return absl::MakeSpan(memory_[position].get(), held_[position] ? sizes_[position] : 0);
@@ -52,12 +52,13 @@ class LocalTensors {
   std::vector<void*> data_;
 };
 
-// "source.rank00007.npy"; more digits for larger ranks.
+// "source.rank00007.npy"; a rank of 100,000 or more has more digits.
 std::string TensorFileName(std::string_view stem, int64_t rank);
 
-// Reads one file per rank that is held; a relative folder is resolved by ResolvePath. BadFile names
-// a file that is missing, is not a .npy file, is cut short or too long, or has another shape or
-// dtype than the rank's part of the tensor.
+// Reads one file per rank that is held; ResolvePath resolves a relative folder. An error of BadFile
+// (cli/io.h) names a file that is missing, is not a .npy file, is cut short or too long, or has
+// another shape or dtype than the rank's part of the tensor. Tensors before it are then filled.
+// REQUIRES: `tensors` was made for this sharding.
 absl::Status LoadTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
                          LocalTensors* tensors);
 

@@ -1,4 +1,9 @@
-"""Formats tables as text, and as HTML for notebooks."""
+"""Formats byte counts, times and tables as text, and tables as HTML for notebooks.
+
+A number is in the largest unit of which it is at least 1, with one decimal unless that is 0. A unit
+of bytes is 1024 times the one before (B to EiB), a unit of time 1000 times (ns to s). A header that
+begins with ">" aligns its column right.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,7 @@ def _digits(value: float) -> str:
 
 
 def text_table(headers: Sequence[str], rows: Rows) -> str:
-    """Columns with two spaces between them. A header that begins with ">" is aligned right."""
+    """Columns with two spaces between them. Every line ends in a newline."""
     right = [header.startswith(">") for header in headers]
     lines = [[header.lstrip(">") for header in headers], *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]

@@ -1,4 +1,7 @@
-"""Collectives on gloo by messages between pairs, all at the same time, without a copy per receiver.
+"""Compiles collectives for gloo into sends and receives between pairs of members.
+
+The messages of a step are in flight at the same time, without a copy per receiver. Nothing is sent
+here: the steps send when they are called. _collectives.py is for the other backends.
 
     messages = Messages(group, 0, 4, torch.float32, memory, twin)
     steps = messages.all_gather(instruction)
