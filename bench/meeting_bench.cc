@@ -118,7 +118,7 @@ class Crowd {
  private:
   struct Rank {
     Socket socket;
-    std::optional<RankGreeting> greeting;
+    std::optional<RankHandshake> handshake;
     FrameReader reader;
     size_t got = 0;  // bytes of the result
   };
@@ -129,9 +129,9 @@ class Crowd {
     Rank& it = ranks_[rank];
     it.socket = std::move(socket);
     it.reader = FrameReader();
-    it.greeting.emplace(JobRank{.rank = rank, .world_size = world_size_}, hub_.key,
-                        std::string(kNonceBytes, 'r'));
-    MESHIFT_RETURN_IF_ERROR(it.socket.SendAll(it.greeting->Hello()));
+    it.handshake.emplace(JobRank{.rank = rank, .world_size = world_size_}, hub_.key,
+                         std::string(kNonceBytes, 'r'));
+    MESHIFT_RETURN_IF_ERROR(it.socket.SendAll(it.handshake->Hello()));
     epoll_event event = {};
     event.events = EPOLLIN;
     event.data.u64 = static_cast<uint64_t>(rank);
@@ -151,12 +151,12 @@ class Crowd {
   }
 
   absl::Status Read(Rank& rank, uint64_t number) {
-    const bool looks = rank.greeting.has_value() || number % kLooks == 1;
+    const bool looks = rank.handshake.has_value() || number % kLooks == 1;
     const ssize_t size = recv(rank.socket.fd(), buffer_.data(), buffer_.size(),
                               looks ? MSG_DONTWAIT : MSG_DONTWAIT | MSG_TRUNC);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return absl::OkStatus();
     // As a rank does that comes too slowly.
-    if (size <= 0 && rank.greeting) return Come(static_cast<int64_t>(number));
+    if (size <= 0 && rank.handshake) return Come(static_cast<int64_t>(number));
     if (size <= 0) return absl::UnavailableError(fmt::format("rank {} was hung up on", number));
     if (!looks) {
       rank.got += static_cast<size_t>(size);
@@ -166,16 +166,16 @@ class Crowd {
     rank.reader.Add({buffer_.data(), static_cast<size_t>(size)});
     MESHIFT_ASSIGN_OR_RETURN(const std::optional<Frame> frame, rank.reader.Next());
     if (!frame) return absl::OkStatus();
-    if (!rank.greeting) {
+    if (!rank.handshake) {
       MESHIFT_ASSIGN_OR_RETURN(const auto all, DecodeList(frame->text));
       if (!IsRight(all, world_size_, bytes_)) return absl::DataLossError("the exchange is wrong");
       Done(rank);
       return absl::OkStatus();
     }
     std::string said;
-    MESHIFT_RETURN_IF_ERROR(rank.greeting->Take(*frame, &said));
-    if (rank.greeting->welcome()) {
-      rank.greeting.reset();
+    MESHIFT_RETURN_IF_ERROR(rank.handshake->Take(*frame, &said));
+    if (rank.handshake->welcome()) {
+      rank.handshake.reset();
       said =
           Encode({.kind = Kind::kExchange, .text = PartOf(static_cast<int64_t>(number), bytes_)});
     }

@@ -116,8 +116,7 @@ TEST(EnvCommandTest, AVersionThatNobodyHasMeasuredBreaksThePromise) {
   EXPECT_EQ(
       RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).err,
       "meshift: NCCL 2.31.0 cannot keep the promise with any variables: since 2.31 NCCL chooses "
-      "among ring, tree and symmetric kernels in one step; its bits have not been measured
-");
+      "among ring, tree and symmetric kernels in one step; its bits have not been measured\n");
   EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.30"}).err, "");
   EXPECT_NE(ran.out.find("in 1 variable\n"), std::string::npos) << ran.out;
 }
