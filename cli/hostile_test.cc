@@ -394,7 +394,7 @@ std::vector<Row> Rows() {
         for (int i = 0; i < 9999; ++i) object += fmt::format("{}\"{}\":0", i > 0 ? "," : "", i);
         return "[" + Repeated("{" + object + "}", 150, ",") + "]";
       },
-      "no object");
+      "is not an object");
   line(
       "10,001 keys",
       [] {

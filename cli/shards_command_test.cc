@@ -160,10 +160,10 @@ TEST(Shards, MoreRanksThanCanBeListedAreRefused) {
   };
   EXPECT_EQ(
       error({}),
-      "cannot list meshift: 100000000 ranks; at most 1048576: choose them by --skip and --count\n");
+      "meshift: cannot list 100000000 ranks; at most 1048576: choose them by --skip and --count\n");
   EXPECT_EQ(
       error({"--count", "1048577"}),
-      "cannot list meshift: 1048577 ranks; at most 1048576: choose them by --skip and --count\n");
+      "meshift: cannot list 1048577 ranks; at most 1048576: choose them by --skip and --count\n");
   EXPECT_EQ(error({"--skip", "100000000"}),
             "meshift: --skip: 100000000 leaves none of the 100000000 ranks\n");
   EXPECT_EQ(error({"--skip", "-1"}),

@@ -353,7 +353,8 @@ TEST_F(LevelTest, WhatEndsOnAnotherThreadWaitsForTheTimeOutAtMost) {
   EXPECT_LT(stopwatch.Took(), milliseconds(1300));
   const absl::Status error = engine_->world()->Health();
   EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded) << error;
-  EXPECT_NE(Message(error).find("for 300 ms the one that may has not gone on"), std::string::npos)
+  EXPECT_NE(Message(error).find("the thread that may has not advanced it for 300 ms"),
+            std::string::npos)
       << error;
   EXPECT_EQ(engine_->CreateStream().status(), error);
   Meet();
