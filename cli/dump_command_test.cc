@@ -57,7 +57,7 @@ TEST_F(DumpCommandTest, NamesWhoLeftNoRecord) {
   const Outcome outcome = Meshift({"dump", folder_});
   EXPECT_EQ(outcome.code, kExitOk);
   EXPECT_THAT(outcome.out, StartsWith("records of 3 of 4 ranks; none of rank 3\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("  NO RECORD: rank 3: stopped, gone, or on a host whose"));
+  EXPECT_THAT(outcome.out, HasSubstr("  NO RECORD: rank 3: stopped, ended, or on a host with"));
 }
 
 TEST_F(DumpCommandTest, ShowsTextOfOthersOnOneLine) {
