@@ -206,6 +206,7 @@ TEST(NcclEndFaultTest, AnAbortOfThreeSecondsIsWaitedForAtTheEnd) {
     ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
     TheFake()->delay_device(static_cast<int>(rank), 3000);
     ASSERT_EQ(Message(engine.world()->Barrier(*stream)), "");
+    ASSERT_TRUE(ranks->bootstrap(rank).Exchange("").ok());
     engine.world()->Abort();
   });
   ranks = nullptr;
