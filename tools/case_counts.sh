@@ -30,7 +30,7 @@ for test in small_world dtype_world cast_world cross_world; do
     }
   }' | sort
 done
-for test in strided_test per_dim_test mutation_test peer_cases_test; do
+for test in strided_test per_dim_test mutation_test other_planners_cases_test; do
   output_of "$test" |
     grep -E '^(per-dim|((casts|f4e2m1|random), )?shard [0-9]+ of [0-9]+: |((two meshes|ordered), )?shard [0-9]+: [0-9]+ damaged|dtensor_counts|live_2x2)' || true
 done
