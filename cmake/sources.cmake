@@ -29,7 +29,7 @@ set(MESHIFT_CUDA_ABSENT_SOURCES capi/nccl_absent.cc comm/nccl/nccl_start_absent.
 list(REMOVE_ITEM MESHIFT_SOURCES ${MESHIFT_CUDA_ABSENT_SOURCES})
 set(MESHIFT_CUDA_SOURCES ${MESHIFT_SOURCES})
 list(FILTER MESHIFT_CUDA_SOURCES INCLUDE REGEX "^(comm/nccl/|comm/cuda/(driver|kernels)\\.cc$|capi/nccl\\.cc$)")
-list(FILTER MESHIFT_CUDA_SOURCES EXCLUDE REGEX "/(environment|environment_judge|tuning_list|watchdog)\\.cc$")
+list(FILTER MESHIFT_CUDA_SOURCES EXCLUDE REGEX "/(environment|environment_check|tuning_list|watchdog)\\.cc$")
 list(REMOVE_ITEM MESHIFT_SOURCES ${MESHIFT_CUDA_SOURCES})
 
 meshift_glob(MESHIFT_KERNEL_SOURCES comm/kernels)
