@@ -486,8 +486,8 @@ TEST(NcclTestsLog, BadJson) {
   EXPECT_EQ(Told("{\"results\":1}"), "results is 1; it must be a list");
   EXPECT_EQ(Told("{\"results\":[]}"), "the text has no row of nccl-tests");
   EXPECT_EQ(Told("{\"results\":[1]}"), "result 1: it is 1; it must be an object");
-  EXPECT_EQ(with("all_reduce_perf", "my_perf").substr(0, 39),
-            "args: the test is \"/opt/my_perf\"; read ");
+  EXPECT_EQ(with("all_reduce_perf", "my_perf").substr(0, 43),
+            "args: unknown test \"/opt/my_perf\"; expected");
   EXPECT_EQ(Told(kJson, Op::kReduce), "args names all_reduce, but the log is given as reduce");
   EXPECT_EQ(with("\"config\":{", "\"config\":[],\"x\":{"),
             "config: config is []; it must be an object");

@@ -108,7 +108,8 @@ TEST(MergeProgramsTest, ContributionsToSeveralTensorsCrossTogether) {
 TEST(MergeProgramsTest, UnlikeCallsAreABug) {
   const std::string error =
       Merged({PlanOf("a=2", "f32[4]", "P", "R"), PlanOf("a=2", "f32[4]", "S(0)", "R")}, 0);
-  EXPECT_EQ(error.find("INTERNAL: step 0: calls of all_reduce and all_gather"), 0) << error;
+  EXPECT_EQ(error.find("INTERNAL: step 0: cannot merge calls of all_reduce and all_gather"), 0)
+      << error;
 }
 
 TEST(CoalesceTest, RunsAreOfLikePlans) {

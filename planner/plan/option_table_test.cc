@@ -97,7 +97,8 @@ TEST(OptionTable, APlansTextNamesTheRule) {
   EXPECT_EQ(option("reproducibility ordered"),
             "promise: option reproducibility is 'ordered'; key 'asked' is 'replicas'");
   EXPECT_EQ(option("reproducibility x").substr(0, 40), "promise: option reproducibility: unknown");
-  EXPECT_EQ(option("reduce_dtype f33").substr(0, 32), "cast: option reduce_dtype: \"f33\"");
+  EXPECT_EQ(option("reduce_dtype f33").substr(0, 46),
+            "cast: option reduce_dtype: unknown dtype 'f33'");
   EXPECT_EQ(
       option("max_memory 1 KB"),
       "max_memory: option max_memory: '1 KB' is not a number of bytes below 2^63, such as 4096 "
