@@ -43,18 +43,23 @@ def redistribute(
     if not isinstance(dtensor, DTensor):
         raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
     source = dtensor._spec
-    asked = current_world().asked
+    world = current_world()
     key = (source, *placements, promise, topology)
-    found = asked.get(key)
+    found = world.asked.get(key)
     if found is None:
-        if len(asked) >= MOST_REMEMBERED:
-            asked.clear()
+        if len(world.asked) >= MOST_REMEMBERED:
+            world.asked.clear()
         settings = settings_of(promise, topology)
-        found = asked[key] = (_target_spec(dtensor, placements), settings)
-    target, settings = found
+        found = world.asked[key] = [_target_spec(dtensor, placements), settings, None]
+    target, settings, settled = found
     if dtensor.requires_grad and torch.is_grad_enabled():
         return _Redistribute.apply(dtensor, target, settings, async_op)  # type: ignore[no-any-return]
-    local = _local_of(dtensor, target, settings, async_op)
+    local = dtensor._local_tensor
+    if settled is not None and type(local) is torch.Tensor:
+        local = settled.run(local, async_op)
+    else:
+        local = _local_of(dtensor, target, settings, async_op)
+        found[2] = world.settled.get((source, target, settings))
     return DTensor(local, target, requires_grad=False)
 
 

@@ -103,7 +103,15 @@ class Collectives(Member):
         blocks = list(at.counts) or [at.count] * self._size
         src = self._memory.view(at.src, blocks[self._me])
         dst = self._memory.view(at.dst, sum(blocks))
-        return _call(lambda pieces, leave: self._gather(dst(pieces), src(pieces), blocks, leave))
+        if self._as_bytes or len(set(blocks)) > 1:
+            return _call(
+                lambda pieces, leave: self._gather(dst(pieces), src(pieces), blocks, leave)
+            )
+        return _call(
+            lambda pieces, leave: dist.all_gather_into_tensor(
+                dst(pieces), src(pieces), group=self._alive(), async_op=leave
+            )
+        )
 
     def all_reduce(self, at: Instruction) -> list[Step]:
         native = self._native_reduction(at)

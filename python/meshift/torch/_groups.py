@@ -36,7 +36,7 @@ class World:
         self.agreements: dict[Any, Any] = {}
         # Redistributions that run without comparing plans through the store.
         self.settled: dict[Any, Any] = {}
-        # The target spec and settings of calls of redistribute().
+        # For calls of redistribute(): the target spec, the settings, and the entry of `settled`.
         self.asked: dict[Any, Any] = {}
         # By pair of specs: the part of DTensor's own redistribution that Meshift does (_use.py).
         self.routes: dict[Any, Any] = {}

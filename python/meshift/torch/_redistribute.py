@@ -134,11 +134,15 @@ class Redistribution:
             local = local.wait()
         if local.requires_grad:
             local = local.detach()
-        local = local.contiguous()
+        if not local.is_contiguous():
+            local = local.contiguous()
         if local.is_conj() or local.is_neg():
             local = local.resolve_conj().resolve_neg()
+        run = self._executable
         try:
-            return self._run(local, async_op, tag)
+            if async_op:
+                return self._start(local, tag)
+            return run(local, None if run.room is None else self._world.room(run.room, local), tag)
         except BaseException as error:
             self._world.forget_room()
             if not isinstance(error, RuntimeError):
@@ -148,11 +152,8 @@ class Redistribution:
                 raise
             raise disagreement from error
 
-    def _run(self, local: torch.Tensor, async_op: bool, tag: int) -> torch.Tensor:
+    def _start(self, local: torch.Tensor, tag: int) -> torch.Tensor:
         run = self._executable
-        if not async_op:
-            room = None if run.room is None else self._world.room(run.room, local)
-            return run(local, room, tag)
         own: Any = None
         if run.room is not None:
             own = torch.empty(sum(run.room), dtype=self.dtype, device=local.device).split(run.room)
@@ -244,6 +245,7 @@ class _MeshState:
             oldest = next(iter(self.redistributions))
             del self.redistributions[oldest]
             world.settled.pop(oldest, None)
+            world.asked.clear()
         self.redistributions[key] = redistribution
 
 
