@@ -30,7 +30,7 @@ int64_t KeptBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
 
 class RunBuffers {
  public:
-  // Allocates the copies. All arguments must outlive this, and hold all ranks' tensors.
+  // Allocates the copies. `sources` and `targets` hold all ranks; all arguments outlive this.
   RunBuffers(const Plan& plan, const LocalTensors& sources, LocalTensors* targets);
 
   // Call before a run. Copies the tensors to the buffers; in a shared buffer with a longer target,

@@ -1,5 +1,5 @@
-// Site: how a command runs plans and gets all ranks' tensors, wherever the ranks are. Either all
-// ranks are in this process (MakeLocalSite), or it is one rank of a job (cli/rank_site.h).
+// Site: the interface by which a command runs plans, wherever the ranks are. Either all ranks are
+// in this process (MakeLocalSite), or this process is one rank of a job (cli/rank_site.h).
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto runner, site.NewRunner(plan, ReductionOrder::kRanks));
 //   MESHIFT_ASSIGN_OR_RETURN(SiteRun run, runner->Run(sources, targets));

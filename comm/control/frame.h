@@ -6,7 +6,7 @@
 //   reader.Add(bytes);
 //   MESHIFT_ASSIGN_OR_RETURN(std::optional<Frame> frame, reader.Next());
 //
-// Decoding checks lengths only; comm/control/frame_rules.h checks the fields. Errors are
+// Decoding checks kinds and lengths; comm/control/frame_rules.h checks the fields. Errors are
 // INVALID_ARGUMENT. A frame and each text must have less than 4 GiB. A FrameReader is not
 // thread-safe. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_FRAME_H_

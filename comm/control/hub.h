@@ -3,10 +3,11 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto hub, Hub::Start(8, key, std::move(listening)));
 //   hub->Adopt(std::move(socket));          // a rank of this process
 //
-// The hub handles connections: it accepts ranks (comm/control/handshake.h), limits the bytes read
-// and written per turn, and drops ranks that break rules. comm/control/message_router.h decides
-// which messages go to which rank. A slow rank does not delay others: the hub queues its messages
-// and closes its connection above kMaxWaiting. Internal to comm/control.
+// The hub accepts ranks (comm/control/handshake.h), and drops ranks that break rules. It limits the
+// bytes read and written per turn, which is one pass of its thread's loop over all connections.
+// comm/control/message_router.h decides which messages go to which rank. A slow rank does not delay
+// others: the hub queues its messages, and closes its connection above kMaxWaiting. Internal to
+// comm/control.
 #ifndef MESHIFT_COMM_CONTROL_HUB_H_
 #define MESHIFT_COMM_CONTROL_HUB_H_
 
@@ -64,7 +65,6 @@ class Hub {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A "turn" is one pass of the thread's loop: it waits for events, and then handles them.
   struct Connection {
     Socket socket;
     bool own = false;                       // adopted, from this process

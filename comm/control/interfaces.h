@@ -1,4 +1,5 @@
-// The name of this host, and the addresses of its network interfaces, chosen as NCCL does.
+// Lists the addresses of this host's network interfaces, chosen as NCCL chooses them. Internal to
+// comm/control.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto hosts, InterfaceAddresses("eth,ib"));   // {"10.0.0.7"}
 #ifndef MESHIFT_COMM_CONTROL_INTERFACES_H_

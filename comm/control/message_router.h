@@ -1,5 +1,5 @@
 // Decides which frames the hub sends to which ranks. Keeps the hub's state of a job: the ranks that
-// are present, and the exchanges and calls that are not complete.
+// are present, and the exchanges and the roots' calls (meshift/bootstrap.h) that are not complete.
 //
 //   MessageRouter router(world_size, [&](int64_t rank, const Bytes& frame) { ... });
 //   if (std::string why = router.Refuse(rank, size); why.empty()) router.Enter(rank);

@@ -1,5 +1,5 @@
-// The key of a job, with which a process proves that it belongs to the job: by an HMAC with the
-// job's secret, which it does not send. Internal to comm/control.
+// Proves that a process belongs to a job, by an HMAC with the job's secret; the secret itself is
+// not sent. Internal to comm/control.
 //
 //   JobKey key{.name = "run 7, attempt 2", .secret = RandomBytes().value()};
 //   const std::string proof = Proof(key, "rank", {rank_nonce, hub_nonce});
