@@ -3,17 +3,17 @@
 //   MESHIFT_ASSIGN_OR_RETURN(NcclTestsLog log, ParseNcclTestsLog(text, NcclTestsOpOfFile(path)));
 //   for (const NcclTestsRow& row : log.rows) Fit(row.bytes, row.time_ns);
 //
-// Reads tables of all versions: with and without the columns redop and root, with `error` or
-// `#wrong`. Skips lines of NCCL (NCCL INFO) and of launchers between the rows, CRLF, and the labels
-// that mpirun --tag-output and srun --label put before a line. Leaves out and counts a row that a
-// line of NCCL's output interrupts.
+// Reads tables of all versions: with and without the columns redop and root, with the column
+// `error` or `#wrong`. Skips lines of NCCL (NCCL INFO) and of launchers between the rows, CRLF, and
+// the labels that mpirun --tag-output and srun --label put before a line. Leaves out and counts a
+// row that a line of NCCL's output interrupts. Leaves out rows of 0 bytes.
 //
-// Leaves out rows of 0 bytes: their time says nothing about bytes. A file may hold several runs of
-// one collective on the same hosts and GPUs. All their rows are returned, in order; a size that was
-// measured twice has two rows. -n and -m add no rows, since nccl-tests divides the time by them.
+// A log may hold several runs of one collective on the same hosts and GPUs; runs that differ in
+// these are refused. All their rows are returned, in order: a size that was measured twice has two
+// rows.
 //
-// Errors are INVALID_ARGUMENT and name the line (in JSON the result), the value and the rule; they
-// show at most 200 bytes of the text. Time and memory are linear in the text.
+// Opens no file. Errors are INVALID_ARGUMENT and name the line (in JSON the result), the value and
+// the rule. Time and memory are linear in the text.
 #ifndef MESHIFT_CLI_NCCL_TESTS_LOG_H_
 #define MESHIFT_CLI_NCCL_TESTS_LOG_H_
 
@@ -28,8 +28,8 @@
 
 namespace meshift::cli {
 
-inline constexpr int64_t kMaxNcclTestsBytes = int64_t{32} << 20;
-inline constexpr int64_t kMaxNcclTestsRows = int64_t{1} << 18;
+inline constexpr int64_t kMaxNcclTestsBytes = int64_t{32} << 20;  // a longer text is refused
+inline constexpr int64_t kMaxNcclTestsRows = int64_t{1} << 18;    // more rows are refused
 
 struct NcclTestsRow {
   // As nccl-tests counts, the larger of the bytes that a rank sends and receives: for all_gather
@@ -63,10 +63,10 @@ struct NcclTestsLog {
 // Parses a table or JSON: `text` is JSON if it begins with '{'.
 //
 // The collective is the one that the log names (newer versions: "# Collective test starting:"; a
-// program's name before the table; JSON: args). If it names none, it is `hint`, else the only one
-// that the rows fit by bytes against count, busbw against algbw, redop and root. An error if none
-// or several fit, if log and hint name different ones, or if the rows do not fit the named one.
-// Newer tables of all_gather and all_to_all look the same: they need a name.
+// program's name before the table; JSON: args), else `hint`. Without both, it is the only one that
+// the rows fit: the ratios bytes to count and busbw to algbw, redop and root. An error if none or
+// several fit, if log and hint name different ones, or if the rows do not fit the named one. Newer
+// tables of all_gather and all_to_all look the same: they need a name.
 absl::StatusOr<NcclTestsLog> ParseNcclTestsLog(std::string_view text,
                                                std::optional<NcclTestsOp> hint);
 

@@ -18,16 +18,17 @@ namespace {
 
 using Op = NcclTestsOp;
 
-constexpr size_t kMaxWordBytes = 100;
-constexpr double kArithmetic = 1 + 1e-6;  // the rounding of nccl-tests' arithmetic before it prints
+constexpr size_t kMaxWordBytes = 100;  // a longer word is not a name
+// The relative rounding error of nccl-tests' arithmetic, before it rounds again to print.
+constexpr double kArithmetic = 1 + 1e-6;
 
 struct OpFacts {
   Op op;
   std::string_view name;
   std::string_view word;  // the name without '_'
-  bool blocks;            // its bytes are a count per rank, times the ranks
-  bool reduces;
-  bool rooted;
+  bool blocks;            // HasBlocks()
+  bool reduces;           // has a redop
+  bool rooted;            // has a root rank
 };
 
 constexpr std::array<OpFacts, kNumNcclTestsOps> kOps = {{
@@ -44,7 +45,7 @@ constexpr std::array<OpFacts, kNumNcclTestsOps> kOps = {{
 
 const OpFacts& FactsOf(Op op) { return kOps[static_cast<size_t>(op)]; }
 
-// The ratio of busbw to algbw among `ranks` ranks.
+// The ratio of busbw to algbw among `ranks` ranks (doc/PERFORMANCE.md of nccl-tests).
 double BusFactor(const OpFacts& op, int64_t ranks) {
   const double part = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return op.op == Op::kAllReduce ? 2 * part : op.blocks ? part : 1;

@@ -1,9 +1,12 @@
-// The collectives of nccl-tests: their names, and the evidence for one in the rows of a table.
+// Names the collectives of nccl-tests, and finds those that the rows of a table fit.
 //
 //   ParseNcclTestsOp("alltoall_perf");                    // kAllToAll
 //   NcclTestsOpEvidence evidence;
-//   evidence.AddNames(12, names, /*ranks=*/8, /*blocks=*/8);   // line 12
+//   evidence.AddNames(12, names, /*ranks=*/8, /*blocks=*/8);   // line 12: redop none, root -1
 //   evidence.Fitting();                                   // all_gather, all_to_all
+//
+// Other collectives, such as alltoallv, are not known. A name that is not known gives nullopt, not
+// an error.
 #ifndef MESHIFT_CLI_NCCL_TESTS_OP_H_
 #define MESHIFT_CLI_NCCL_TESTS_OP_H_
 
@@ -45,36 +48,37 @@ std::optional<NcclTestsOp> NcclTestsOpOfProgram(std::string_view path);
 // two.
 std::optional<NcclTestsOp> NcclTestsOpOfFile(std::string_view path);
 
-// A number that was rounded when printed: it lies within `half` of `value`.
+// A number that was rounded when printed: the exact one lies within `half` of `value`.
 struct RoundedNumber {
   double value = 0;
   double half = 0;
 };
 
-// The columns of a row before its times.
+// The columns of a row before its times. Does not own its texts.
 struct NcclTestsNames {
   enum class Redop {
     kNoColumn,
     kNone,  // blank, or "none"
     kSome,  // sum, max, ...
   };
-  int64_t bytes = 0;
-  int64_t count = 0;
-  std::string_view dtype;
+  int64_t bytes = 0;       // the column "size"
+  int64_t count = 0;       // of elements; at least 1
+  std::string_view dtype;  // as printed
   Redop redop = Redop::kNoColumn;
   std::string_view redop_text;
   bool has_root_column = false;
-  std::optional<int64_t> root;  // -1: none
+  std::optional<int64_t> root;  // -1: the collective has none; nullopt: blank
 };
 
-// The collectives that the rows of a log fit, and the reason why each other one does not. Rows are
-// numbered from 1. `ranks` is 0 if the log does not list them; `blocks` is the ratio of a row's
-// bytes to the bytes of its count. Takes O(1) memory.
+// The collectives that the rows of a log fit, and the reason why each other one does not. `number`
+// is the row's line (in JSON the result), at least 1. `ranks` is 0 if the log does not list them;
+// `blocks` is the ratio of a row's bytes to the bytes of its count. Takes O(1) memory. Not
+// thread-safe.
 class NcclTestsOpEvidence {
  public:
   // Compares bytes with count, and checks redop and root.
   void AddNames(int64_t number, const NcclTestsNames& names, int64_t ranks, int64_t blocks);
-  // Compares busbw with algbw.
+  // Compares busbw with algbw; both in GB/s.
   void AddBandwidth(int64_t number, const RoundedNumber& alg, const RoundedNumber& bus,
                     int64_t ranks, int64_t blocks);
 

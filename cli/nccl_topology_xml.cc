@@ -26,11 +26,13 @@
 namespace meshift::cli {
 namespace {
 
-constexpr size_t kMaxLinkText = 100;
-constexpr int64_t kMaxMbps = 100'000'000;
-constexpr int64_t kMaxSm = 9999;
-constexpr int64_t kMaxLinks = 1000;  // the largest count of one <nvlink>
-constexpr size_t kMaxParts = 16;     // of one GPU (mlopart); NCCL has fewer
+constexpr size_t kMaxLinkText = 100;  // bytes kept of link_speed and link_width
+
+// A file with a larger value is refused.
+constexpr int64_t kMaxMbps = 100'000'000;  // the speed of one <net>: 100 Tb/s
+constexpr int64_t kMaxSm = 9999;           // compute capability
+constexpr int64_t kMaxLinks = 1000;        // the count of one <nvlink>
+constexpr size_t kMaxParts = 16;           // of one GPU (mlopart); NCCL has fewer
 
 // The link of a <pci>, as text. Long text is invalid anyway and is cut, because every NIC below
 // copies it.
@@ -55,6 +57,7 @@ struct Host {
 
 enum class Element { kSystem, kCpu, kPci, kGpu, kNic, kSkipped };
 
+// An element that is open.
 struct Frame {
   Element element = Element::kSkipped;
   std::string busid;               // of a <pci>
@@ -62,6 +65,7 @@ struct Frame {
   std::optional<PciLink> link;     // of the nearest <pci>
 };
 
+// Reads one file with expat; make a new one for each.
 class TopologyReader {
  public:
   absl::StatusOr<NcclTopologyFile> Read(std::string_view xml) {

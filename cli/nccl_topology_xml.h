@@ -13,12 +13,13 @@
 //          ignores (no `dev`) or has merged into another (net="0"); without any, PCI devices of
 //          class 0x02...
 //
-// Elements that NCCL does not read, or not in their place, are skipped with their content. A dump
-// may have several hosts (cpu host_hash), as that of a multi-node NVLink domain has. All must have
-// the same numbers of devices; the first host's are returned.
+// Elements that NCCL does not read, and elements in a wrong place, are skipped with their content.
+// The dump of a multi-node NVLink domain has several hosts, with a `host_hash` in <cpu>. All must
+// have the same numbers of devices; the first host's are returned.
 //
-// Errors are INVALID_ARGUMENT and name line, value and rule; they show at most 200 bytes of the
-// text. A DOCTYPE is refused, and so are entities, which need one. Time and memory are linear.
+// Opens no file. Errors are INVALID_ARGUMENT and name the value and the rule, and the line if one
+// element is wrong. A DOCTYPE is refused, and so are entities, which need one. Time and memory are
+// linear in the text.
 #ifndef MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
 #define MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
 
@@ -32,8 +33,8 @@
 
 namespace meshift::cli {
 
-inline constexpr int64_t kMaxNcclTopologyBytes = int64_t{4} << 20;
-inline constexpr int64_t kMaxNcclTopologyDepth = 64;  // of elements; NCCL's own have about 10
+inline constexpr int64_t kMaxNcclTopologyBytes = int64_t{4} << 20;  // a longer text is refused
+inline constexpr int64_t kMaxNcclTopologyDepth = 64;  // of elements; NCCL's own files have about 10
 
 enum class NicSpeed {
   kNet,      // <net speed>: the speed of the network
@@ -62,8 +63,8 @@ struct NcclTopologyFile {
   friend bool operator==(const NcclTopologyFile&, const NcclTopologyFile&) = default;
 };
 
-// Parses <system version="1">, NCCL's only version. The PCIe bound assumes 128b/130b coding from 8
-// GT/s on and 8b/10b below; it includes packet headers.
+// Parses <system version="1">, NCCL's only version. The bound of a PCIe link counts 128b/130b
+// coding from 8 GT/s on and 8b/10b below; it does not subtract packet headers.
 absl::StatusOr<NcclTopologyFile> ParseNcclTopology(std::string_view xml);
 
 }  // namespace meshift::cli

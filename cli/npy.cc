@@ -236,6 +236,7 @@ Shape ItemShape(DType dtype, absl::Span<const int64_t> shape) {
   return items;
 }
 
+// Whether the header's items can be elements of `dtype`.
 bool MayBe(const NpyHeader& header, DType dtype) {
   if (header.item_bytes != ItemBytes(dtype)) return false;
   const std::string_view descr = DescrOf(dtype);
@@ -309,7 +310,7 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view bytes) {
   NpyHeader header;
   MESHIFT_RETURN_IF_ERROR(DictReader(bytes.substr(begin, length)).Read(&header));
   header.data_offset = static_cast<int64_t>(begin + length);
-  // Ignore sizes of 0, so that no partial product overflows unseen.
+  // Leave out sizes of 0: the product would be 0, and hide that the other sizes overflow.
   int64_t product = header.item_bytes;
   for (const int64_t size : header.shape) {
     if (size != 0 && !CheckedMul(product, size, &product)) {

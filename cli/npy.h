@@ -1,21 +1,21 @@
-// NumPy's .npy format: parses and checks a file's header, converts its elements, writes a header.
-// Opens no files.
+// Reads and writes headers of NumPy's .npy format, and converts the elements of such files.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(NpyHeader header, ParseNpyHeader(bytes));
 //   header.data_offset;                             // where the elements begin
 //   MESHIFT_RETURN_IF_ERROR(CheckNpy(header, DType::kF32, {3, 4}));
 //   MESHIFT_RETURN_IF_ERROR(FinishNpy(header, DType::kF32, data));   // data: the elements, as read
-//   file << NpyHeaderBytes(DType::kF32, {3, 4}) << data;
+//   file << NpyHeaderBytes(DType::kF32, {3, 4});    // then the elements
 //
-// Versions 1.0, 2.0 and 3.0 are read, 1.0 is written. Fortran order and big-endian files are
-// supported; files of structures and of Python objects are refused. Dtypes that NumPy does not have
-// are raw items:
+// Opens no files. Versions 1.0, 2.0 and 3.0 are read, 1.0 is written. Fortran order and big-endian
+// files are supported; files of structures and of Python objects are refused. Dtypes that NumPy
+// does not have are raw items:
 //
 //   bf16             "|V2"; also read: "<V2", "<u2" and ">u2"
 //   f8e4m3, f8e5m2   "|V1"; also read: "<V1", "|u1" and "|f1"
 //   f4e2m1           as f8; an item is a byte of two elements, so the last dim is half as long
 //
-// Errors are INVALID_ARGUMENT and name the value and the rule; the caller adds the file.
+// Errors are INVALID_ARGUMENT and name the value and the rule; the caller adds the file. The
+// code compiles only for little-endian machines.
 #ifndef MESHIFT_CLI_NPY_H_
 #define MESHIFT_CLI_NPY_H_
 
@@ -42,8 +42,8 @@ struct NpyHeader {
   bool big_endian = false;
   bool fortran_order = false;  // the first index varies fastest
   Shape shape;                 // of items
-  int64_t data_offset = 0;     // the header's own length
-  int64_t data_bytes = 0;      // bytes of data after the header, to the end of the file
+  int64_t data_offset = 0;     // bytes before the elements: the header's own length
+  int64_t data_bytes = 0;      // bytes of all items; the caller compares the file's size with them
 
   // "<f4[3,4]", for messages.
   std::string ToString() const;

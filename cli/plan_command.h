@@ -1,6 +1,9 @@
-// `meshift plan`: the cheapest plan for one tensor, for all parameters of a model, or for a batch.
+// `meshift plan`: prints the cheapest plan for one tensor, for all parameters of a model, or for
+// each line of a batch.
 //
 //   meshift plan --mesh ddp=8,fsdp=5,tp=1 --tensor 'bf16[4096,512]' --from P,P,R --to R,R,R
+//
+// It runs no plan. Data goes to io.out, an error on one line to io.err. Exit codes: cli/io.h.
 #ifndef MESHIFT_CLI_PLAN_COMMAND_H_
 #define MESHIFT_CLI_PLAN_COMMAND_H_
 
@@ -16,16 +19,17 @@ namespace meshift::cli {
 struct PlanFlags {
   ProblemFlags problem;
   std::string format = "text";       // or "json"
-  bool messages = false;             // also list the messages
-  std::optional<std::string> batch;  // excludes a problem; the other flags are its defaults
+  bool messages = false;             // also list the messages; for one tensor only
+  std::optional<std::string> batch;  // a file, "-": stdin; excludes a problem (cli/batch.h)
   bool allow_files = false;          // a line of the batch may name a topology file
 };
 
-// Returns exit code 0 if a plan is found, whether or not it keeps the promise; the output says
-// that. For a batch, 0 if the file could be read.
+// Returns exit code 0 if a plan is found, even one that does not keep the promise; the output says
+// whether it does. For a batch, 0 if the file could be read, even if lines of it are wrong.
 int PlanCommand(const PlanFlags& flags, Io& io);
 
 // The plan as JSON with a key "messages": a list of {step, source, target, box, contribution}.
+// REQUIRES: CheckMessages(plan) is OK (cli/messages.h), since the text has a line per message.
 std::string PlanWithMessagesToJson(const Plan& plan);
 
 }  // namespace meshift::cli

@@ -39,7 +39,7 @@ std::string Spelled(const ProblemFlags& flags, std::string_view option) {
   return key;
 }
 
-// The same for a planner option, whose promise has two names.
+// The same for a planner option. The promise has two names: --promise and --reproducibility.
 std::string Spelled(const ProblemFlags& flags, const PlannerOption& option) {
   if (flags.is_line) return std::string(option.name);
   return option.name == "reproducibility" ? flags.promise_option : std::string(option.flag);
@@ -109,7 +109,6 @@ absl::Status SetTopology(const ProblemFlags& flags, Topology* topology) {
   return absl::OkStatus();
 }
 
-// Sets one option from the flags.
 absl::Status SetOption(const ProblemFlags& flags, const PlannerOption& option,
                        absl::Span<const DeviceMesh> meshes, PlannerOptions* options) {
   const auto given = flags.options.find(option.name);
@@ -192,7 +191,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh
   if (!from.ok()) return Annotate(from.status(), Spelled(flags, "--from"));
   MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_mesh, *flags.to, flags));
   if (flags.relabel_ranks) {
-    // Half of the work; planning may use as much again.
+    // Up to half of max_work, beside the max_work that planning may use.
     WorkBudget budget(options.max_work / 2);
     const absl::StatusOr<DeviceMesh> relabelled = RelabelRanks({{*from, to}}, &budget);
     if (!relabelled.ok()) return Annotate(relabelled.status(), Spelled(flags, "--relabel-ranks"));

@@ -1,8 +1,14 @@
-// The options that the verbs share to state a problem: tensor, source, target, and how to plan.
+// Parses the options with which several commands state a problem: the tensor, its source and target
+// shardings, and how to plan.
 //
 //   ProblemFlags flags{.mesh = "ddp=8,fsdp=5,tp=1", .tensor = "bf16[4096,512]",
 //                      .from = "P,P,R", .to = "R,R,R", .topology = "nvlink=8"};
 //   MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags));
+//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, PlanOf(problem));
+//
+// Errors are INVALID_ARGUMENT and begin with the option ("--tensor ..."); those of a topology file
+// are BadFile (cli/io.h). With `relabel_ranks`, also RESOURCE_EXHAUSTED. Opens no file but that of
+// the topology. Does not read models and rules (cli/model_plan.h).
 #ifndef MESHIFT_CLI_PROBLEM_H_
 #define MESHIFT_CLI_PROBLEM_H_
 
@@ -30,7 +36,7 @@ using OptionTexts = std::map<std::string, std::string, std::less<>>;
 struct ProblemFlags {
   // From a line of `plan --batch`: errors name its keys ("max_memory"), not options.
   bool is_line = false;
-  bool allow_files = false;  // for a line: it may name a file to read
+  bool allow_files = false;  // for a line: its topology may be a file
   std::optional<std::string> mesh;
   std::optional<std::string> to_mesh;  // the target's; none: the source's
   bool relabel_ranks = false;          // reorder the target's ranks to move the fewest bytes
@@ -56,14 +62,15 @@ struct Problem {
   PlannerOptions options;
 };
 
-// Errors name the option: "--tensor: ...".
+// The problem of one tensor. Refuses missing options, and `rules` and `dtype`, which need a model.
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags);
 // The same for meshes that are parsed already and for these options, to which it adds the existing
 // groups. REQUIRES: flags.tensor, flags.from and flags.to are set.
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh& mesh,
                                      const DeviceMesh& to_mesh, PlannerOptions options);
 
-// The cheapest plan. Errors name options as they are typed: "--max-memory is 9 bytes ...".
+// The cheapest plan. Errors are those of MakePlan, but name options as the command line does:
+// "--max-memory is 9 bytes ...".
 absl::StatusOr<Plan> PlanOf(const Problem& problem);
 
 // The planner options among the flags, except --existing-groups, which ParseExistingGroups reads.

@@ -43,7 +43,7 @@ std::vector<std::string> Parts(std::string_view text) {
   return parts;
 }
 
-// The verb of `all`, and its arguments that `others` does not have.
+// The verb of one rank (the first text of `all`), and its arguments that `others` does not have.
 std::string Beside(const std::vector<std::string>& all, const std::vector<std::string>& others) {
   std::vector<std::string> left;
   for (size_t i = 0; i < all.size(); ++i) {

@@ -5,8 +5,10 @@
 //   MESHIFT_RETURN_IF_ERROR(meeting.Compare(status, "run", asked));
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all, meeting.Meet(status, mine));
 //
-// All ranks make the same calls in the same order. A rank that cannot continue passes its error to
-// its next call, and all ranks return that error.
+// All ranks make the same calls in the same order, one at a time. A rank that cannot continue
+// passes its error to its next call, and all ranks return that error. A text has less than 4 MiB;
+// the errors and the time-out of Bootstrap::Exchange() hold here too. INTERNAL: a rank makes
+// another call of the bootstrap.
 #ifndef MESHIFT_CLI_RANK_EXCHANGE_H_
 #define MESHIFT_CLI_RANK_EXCHANGE_H_
 
@@ -28,7 +30,7 @@ namespace meshift::cli {
 // Parts of a command line, such as "--repeat 3", in the same order on all ranks.
 using AskedFor = std::vector<std::string>;
 
-// The ranks that have the last error that a meeting returned.
+// The ranks that have the last error that a call returned.
 enum class ErrorOf : uint8_t {
   kHere,  // only this rank has it, or each rank has another
   kOne,   // one rank has it, and the message names the rank; all ranks return it
@@ -44,27 +46,30 @@ class RankExchange {
   // process.
   using LeaveFn = std::function<void(const absl::Status& error)>;
 
-  // `bootstrap` must outlive this. `period`: how often a rank that works tells the others; it must
-  // be shorter than the time-out of exchanges. Without `leave`, an error waits for the work to end.
+  // `bootstrap` must outlive this. `period`: how often a rank whose work still runs tells the
+  // others so; it must be shorter than the time-out of exchanges. Without `leave`, a call returns
+  // an error only when this rank's work has ended.
   explicit RankExchange(Bootstrap* bootstrap,
                         std::chrono::nanoseconds period = std::chrono::seconds(1),
                         LeaveFn leave = nullptr)
       : bootstrap_(*bootstrap), period_(period), leave_(std::move(leave)) {}
 
   // Returns the texts `mine` of all ranks, by rank. If any rank's `status` is an error, all ranks
-  // return the first one. If the exchange fails, returns `status` if it is an error, else the
-  // exchange's error.
+  // return that of the lowest such rank, with "rank N: " in front unless all ranks have it.
+  // If the exchange fails, returns `status` if it is an error, else the exchange's error.
   absl::StatusOr<std::vector<std::string>> Meet(const absl::Status& status, std::string_view mine);
-  // As Meet, for the result of `work`, which may take longer than the time-out: a rank that works
-  // does not count as missing. It runs in its own thread; its exceptions are thrown here.
+  // As Meet, for the result of `work`, which may take longer than the time-out: a rank whose work
+  // runs does not count as missing. It runs in its own thread; its exceptions are thrown here.
   using Work = std::function<absl::StatusOr<std::string>()>;
   absl::StatusOr<std::vector<std::string>> MeetAfter(const Work& work);
   // As MeetAfter; also INVALID_ARGUMENT if two ranks have different texts: "rank 0 has plan 3..,
   // and rank 2 has plan 4..".
   absl::Status Agree(const Work& work);
-  // As Meet, for the ranks' arguments; the message contains only those that differ.
+  // As Meet, for the ranks' arguments. INVALID_ARGUMENT if they differ; the message contains only
+  // those that do.
   absl::Status Compare(const absl::Status& status, std::string_view verb, const AskedFor& asked);
 
+  // For the last call; kHere if it returned no error.
   ErrorOf error_of() const { return error_of_; }
 
  private:

@@ -55,6 +55,7 @@ std::vector<int64_t> Unpack(std::string_view bytes) {
   return numbers;
 }
 
+// Runs one plan on this rank, and gathers the counts and times of all ranks.
 class RankSiteRunner {
  public:
   RankSiteRunner(const Plan& plan, RankJob* job, RankExchange* meeting, Redistributor redistributor)
@@ -129,13 +130,13 @@ class RankSiteRunner {
   }
 
  private:
-  // Copies the source, and the target's poison, into the engine's memory.
+  // Copies the source, and the target's bytes (LocalTensors::Poison), into the engine's memory.
   absl::Status Fill(const LocalTensors& sources, const LocalTensors& targets) {
     if (!takes_part_) return absl::OkStatus();
     Engine& engine = *job_.engine;
     const absl::Span<const std::byte> source = Own(plan_.from(), sources);
     const absl::Span<const std::byte> target = Own(plan_.to(), targets);
-    // The poison first: the source overwrites it if both share a buffer.
+    // The target first: the source overwrites it if both share a buffer.
     MESHIFT_RETURN_IF_ERROR(
         engine.CopyIn(target.data(), out().data(), static_cast<int64_t>(target.size()), *stream_));
     MESHIFT_RETURN_IF_ERROR(

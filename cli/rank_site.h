@@ -1,7 +1,10 @@
-// The Site (cli/site.h) of one rank of a job of many processes, on any engine.
+// Makes the Site (cli/site.h) of a process that is one rank of a job, on any engine but `local`.
 //
 //   RankExchange meeting(job.bootstrap.get());
 //   MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Site> site, MakeRankSite(&job, &meeting));
+//
+// The site has one runner at a time, and ignores NewRunner's reduction order: the engine has its
+// own. Not thread-safe.
 #ifndef MESHIFT_CLI_RANK_SITE_H_
 #define MESHIFT_CLI_RANK_SITE_H_
 
@@ -14,7 +17,8 @@
 
 namespace meshift::cli {
 
-// Collective. Both arguments must outlive the site. UNAVAILABLE if a rank has gone.
+// Collective. Both arguments must outlive the site. REQUIRES: StartEngine() was OK. UNAVAILABLE if
+// a rank has gone.
 absl::StatusOr<std::unique_ptr<Site>> MakeRankSite(RankJob* job, RankExchange* meeting);
 
 }  // namespace meshift::cli

@@ -53,7 +53,6 @@ std::string OptionsText(const Plan& plan, const ExecuteOptions& options,
       loaded ? "sources of " + Shown(*loaded) : fmt::format("seed {}", options.seed));
 }
 
-// The sums of bytes and times over all steps.
 StepRun TotalOf(const RunReport& report) {
   StepRun total;
   for (const StepRun& step : report.steps) {

@@ -1,8 +1,10 @@
-// The output of `meshift run`: the plan's preamble, a table of steps with planned and counted bytes
-// and measured times, and the verdict.
+// Renders the output of `meshift run`: the plan's preamble, a table of steps with planned and
+// counted bytes and measured times, and the verdict.
 //
 //   io.out << RenderRun(plan, report, options);
 //   return IsRight(plan, report) ? kExitOk : kExitCheckFailed;
+//
+// Each report must come from a run of its plan (cli/execute.h).
 #ifndef MESHIFT_CLI_RENDER_RUN_H_
 #define MESHIFT_CLI_RENDER_RUN_H_
 
@@ -27,7 +29,8 @@ bool IsRight(const Plan& plan, const RunReport& report);
 std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options,
                       const std::optional<std::string>& loaded = std::nullopt);
 
-// One row per row of `model`, each with its report, then totals over all parameters.
+// A line per row of `model`, then totals over all parameters. REQUIRES: `model` has rows, and
+// `reports` one report for each, in order.
 std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>& reports,
                            const ProblemFlags& flags, const ExecuteOptions& options);
 

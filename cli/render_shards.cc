@@ -22,8 +22,8 @@
 namespace meshift::cli {
 namespace {
 
-constexpr int kMaxGridWidth = 160;
-constexpr size_t kMaxCell = 40;
+constexpr int kMaxGridWidth = 160;  // characters; a wider grid is left out
+constexpr size_t kMaxCell = 40;     // characters of a cell's list of ranks
 
 // Begin and end of a part of one tensor dim.
 using Interval = std::pair<int64_t, int64_t>;
@@ -52,7 +52,7 @@ std::string CellText(std::vector<int64_t> ranks) {
   std::sort(ranks.begin(), ranks.end());
   std::string text = RangesText(ranks);
   if (text.size() <= kMaxCell) return text;
-  const size_t cut = text.rfind(',', kMaxCell - 14);
+  const size_t cut = text.rfind(',', kMaxCell - 14);  // leaves room for ",.. (12 ranks)"
   return fmt::format("{},.. ({} ranks)", text.substr(0, cut), ranks.size());
 }
 

@@ -3,10 +3,12 @@
 //   io.out << RenderShards(sharding, /*first=*/0, sharding.mesh().NumRanks());
 //
 //   # meshift shards: f32[5,4] on a=2,b=2 (4 ranks) as S(0),S(1)
-//                [0:2]  [2:4]
-//          +------+------+
-//   [0:3]  | 0    | 1    |
+//           [0:2]   [2:4]
+//         +-------+-------+
+//   [0:3] | 0     | 1     |
 //   ...
+//
+// Prints nothing and cannot fail. The table has a line per rank, so the caller bounds `count`.
 #ifndef MESHIFT_CLI_RENDER_SHARDS_H_
 #define MESHIFT_CLI_RENDER_SHARDS_H_
 
@@ -22,8 +24,9 @@ namespace meshift::cli {
 std::string RenderShards(const Sharding& sharding, int64_t first, int64_t count);
 
 // Only the grid. Rows and columns are the intervals into which the tensor dims are cut; a cell
-// lists the ranks that hold it, of those at `count` positions from `first` on. Empty for tensors of
-// more than two dims or none, and if it would be wider than `max_width` characters.
+// lists the ranks that hold it, of those at `count` positions from `first` on. A long list is cut
+// short. Empty for tensors of more than two dims or none, and if it would be wider than `max_width`
+// characters.
 std::string RenderGrid(const Sharding& sharding, int64_t first, int64_t count, int max_width);
 
 }  // namespace meshift::cli

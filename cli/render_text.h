@@ -1,4 +1,5 @@
-// Lines of text that several verbs print. A plan's own text is in planner/plan/plan_text.h.
+// Renders text that several commands print: a promise, and the messages of a plan. A plan's own
+// text is in planner/plan/plan_text.h.
 //
 //   io.out << RenderMessages(plan);
 #ifndef MESHIFT_CLI_RENDER_TEXT_H_
@@ -10,9 +11,10 @@
 
 namespace meshift::cli {
 
-// "promise replicas: kept (why)" or "promise replicas: NOT kept (why)".
+// "promise replicas: kept (why)" or "promise replicas: NOT kept (why)". `why` must be printable.
 std::string RenderPromise(Reproducibility asked, bool kept, const std::string& why);
-// The messages of all steps that have any, one line each (cli/messages.h).
+// The messages of all steps that have any, one line each, with exact bytes. REQUIRES:
+// CheckMessages(plan) is OK (cli/messages.h).
 std::string RenderMessages(const Plan& plan);
 
 }  // namespace meshift::cli

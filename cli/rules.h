@@ -3,8 +3,9 @@
 //   {"rules": [{"match": "*.mlp.experts.*", "from": "EP,S(0)", "to": "EP,EP"},
 //              {"match": "*", "from": "S(0),S(0)", "to": "R,TP"}]}
 //
-// The first rule counts whose shell pattern (cli/glob.h, at most 200 bytes) matches the whole name.
-// `from` and `to` are placements, which may contain the words TP and EP (cli/model.h).
+// A parameter takes the first rule whose shell pattern (cli/glob.h, at most 200 bytes) matches its
+// whole name. `from` and `to` are placements, which may contain the words TP and EP (cli/model.h).
+// They are not checked here, since they depend on the parameter.
 #ifndef MESHIFT_CLI_RULES_H_
 #define MESHIFT_CLI_RULES_H_
 
@@ -20,7 +21,7 @@
 namespace meshift::cli {
 
 struct Rule {
-  std::string match;
+  std::string match;  // the pattern
   std::string from;
   std::string to;
 };
@@ -28,7 +29,7 @@ struct Rule {
 // INVALID_ARGUMENT names the rule, the value and the mistake. An unknown key is an error, except
 // "comment".
 absl::StatusOr<std::vector<Rule>> ParseRules(std::string_view json);
-// The same for a file; BadFile errors.
+// The same for a file, "-": io.in. All errors are those of BadFile (cli/io.h).
 absl::StatusOr<std::vector<Rule>> ReadRules(const std::string& path, Io& io);
 
 // The index of the rule for a parameter; INVALID_ARGUMENT, which names it, if none matches.

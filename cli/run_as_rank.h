@@ -6,7 +6,7 @@
 //
 // An error that all ranks share is printed by rank 0. Any other is printed by all ranks, and names
 // the rank that has it. mpirun kills all ranks as soon as one exits with an error, so no rank exits
-// before the others have had time to print.
+// before the others have had time to print. A process runs one job at a time.
 #ifndef MESHIFT_CLI_RUN_AS_RANK_H_
 #define MESHIFT_CLI_RUN_AS_RANK_H_
 
@@ -25,8 +25,8 @@ namespace meshift::cli {
 inline constexpr const char* kNoMemory = "out of memory: the mesh, tensor or file is too large";
 
 struct JobCall {
-  std::string verb = {};
-  std::string engine;
+  std::string verb = {};  // for messages: "run"
+  std::string engine;     // cli/engines.h; not "local"
   JobOptions options = {};
   // An error in this rank's arguments. If set, the rank starts no engine and only tells the others.
   absl::Status wrong = absl::OkStatus();
@@ -37,9 +37,10 @@ struct JobCall {
 // The command. `io` discards output except on rank 0. Returns the exit code.
 using RankBody = std::function<absl::StatusOr<int>(RankJob* job, Site* site, Io& io)>;
 
-// Returns the exit code, equal on all ranks. After a failure the process ends inside this call,
-// since destructors may wait for ranks that are gone. REQUIRES: CheckEngine() is OK, or `wrong` is
-// an error.
+// Returns the exit code: that of the error if there is one, else the result of `body`, which must
+// be equal on all ranks. If destructors may have to wait for ranks that are gone, the process ends
+// inside this call: after an error that other ranks do not have, and after one with exit code 1.
+// REQUIRES: CheckEngine() is OK, or `wrong` is an error.
 int RunAsRank(const JobCall& call, const RankBody& body, Io& io);
 
 // Prints `wrong`, an error in this process's arguments, as Fail does. If the process is a rank of a
@@ -47,7 +48,8 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io);
 int FailAsRank(const std::string& engine, const absl::Status& wrong, Io& io);
 
 // Tells the other ranks, if any, that this process ends because it is out of memory or threads. For
-// handlers that run when the process cannot continue. Returns within a second.
+// handlers that run when the process cannot continue. If it is a rank of a job, the process ends a
+// second later (SIGALRM), even if this call hangs.
 void TellLastWords(const char* reason);
 
 }  // namespace meshift::cli

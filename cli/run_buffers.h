@@ -1,5 +1,6 @@
-// The buffers that `meshift run` passes to a run, as the plan's buffer mode wants them. The judged
-// tensors must survive the run, so copies replace them where the run may overwrite its source.
+// Provides the buffers that `meshift run` passes to a run, in the plan's buffer mode (Buffers in
+// meshift/planner_options.h). The tensors are checked after the run, so the run gets a copy of a
+// source that it may overwrite.
 //
 //   RunBuffers handed(plan, sources, targets);
 //   handed.Fill();
@@ -7,7 +8,7 @@
 //   handed.Take();                       // copies the results to the targets
 //
 // For kTwo the buffers are the tensors themselves. A consumed source is a copy, and so is the
-// single buffer of kOne.
+// single buffer of kOne. All ranks of the plan must be in this process. Not thread-safe.
 #ifndef MESHIFT_CLI_RUN_BUFFERS_H_
 #define MESHIFT_CLI_RUN_BUFFERS_H_
 
@@ -29,7 +30,7 @@ int64_t KeptBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
 
 class RunBuffers {
  public:
-  // On all ranks of the plan. All arguments must outlive this.
+  // Allocates the copies. `sources` and `targets` hold all ranks; all arguments outlive this.
   RunBuffers(const Plan& plan, const LocalTensors& sources, LocalTensors* targets);
 
   // Call before a run. Copies the tensors to the buffers; in a shared buffer with a longer target,
@@ -45,6 +46,7 @@ class RunBuffers {
 
  private:
   static constexpr int64_t kNone = -1;
+  // Memory that replaces one rank's source, and with kOne its target too.
   struct Copy {
     int64_t source = 0;      // position
     int64_t target = kNone;  // position, if the buffer is also the target

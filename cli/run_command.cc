@@ -148,7 +148,6 @@ absl::Status Save(const Plan& plan, const std::string& folder, const RunTensors&
   return files.Commit();
 }
 
-// Loads if --load is given, runs, and saves if --save is given.
 absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
                                       const ExecuteOptions& options, Site* site) {
   absl::StatusOr<RunTensors> made = MakeTensors(plan, *site);

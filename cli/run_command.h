@@ -7,8 +7,8 @@
 //   mpirun -n 12 meshift run --engine mpi --conformance --cross
 //
 // With the local engine all ranks are in this process. With the others this process is one rank of
-// a job, and all ranks make the same calls; rank 0 checks and prints, and the exit code is the same
-// on all.
+// a job, and all ranks must have the same arguments; rank 0 checks and prints. Options that exclude
+// each other are refused with exit code 2.
 #ifndef MESHIFT_CLI_RUN_COMMAND_H_
 #define MESHIFT_CLI_RUN_COMMAND_H_
 

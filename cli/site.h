@@ -1,4 +1,4 @@
-// Site: the interface between a command and the process that runs its ranks. Either all ranks are
+// Site: the interface by which a command runs plans, wherever the ranks are. Either all ranks are
 // in this process (MakeLocalSite), or this process is one rank of a job (cli/rank_site.h).
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto runner, site.NewRunner(plan, ReductionOrder::kRanks));
@@ -6,7 +6,8 @@
 //   MESHIFT_RETURN_IF_ERROR(site.Gather(plan.to(), &targets));
 //   if (site.leads()) ... check all targets ...
 //
-// In a job of processes, all of them make the same calls in the same order.
+// The leader is the process that checks and prints: rank 0's. In a job of processes, all of them
+// make the same calls in the same order, except the const ones. Not thread-safe.
 #ifndef MESHIFT_CLI_SITE_H_
 #define MESHIFT_CLI_SITE_H_
 
@@ -27,10 +28,11 @@
 
 namespace meshift::cli {
 
+// The counts of one run, over all ranks.
 struct SiteRun {
   struct StepRun {
-    int64_t bytes_sent = 0;  // by the worst rank, counted from the calls made
-    int64_t calls = 0;       // of the rank with the most
+    int64_t bytes_sent = 0;  // by the rank that sent the most, counted from the calls made
+    int64_t calls = 0;       // of communicators, by the rank with the most
     int64_t ns = -1;         // on the slowest rank
   };
   std::vector<StepRun> steps;
@@ -47,7 +49,7 @@ class SiteRunner {
   // Reads the sources of this process's ranks, and writes their targets. The run gets its buffers
   // in the plan's buffer mode (cli/run_buffers.h).
   virtual absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) = 0;
-  // Groups that the rank with the most has created, without the root.
+  // The number of groups that the rank with the most has created, without the root.
   virtual absl::StatusOr<int64_t> GroupsCreated() = 0;
 };
 
@@ -63,6 +65,7 @@ class Site {
   virtual absl::Status CheckFits(const Plan& plan) const = 0;
   // Tensors of all ranks on the leader, of its own rank in other processes.
   virtual LocalTensors MakeTensors(const Sharding& sharding) const = 0;
+  // `plan` must outlive the runner, and so must the site. A job of processes ignores `order`.
   virtual absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan,
                                                                 ReductionOrder order) = 0;
   // Copies all ranks' tensors to the leader.

@@ -13,16 +13,18 @@
 
 namespace meshift::cli {
 
-// A whole number if it is one in its unit ("4 MiB"), else one decimal.
+// In units of 1024: a whole number if it is one in its unit ("4 MiB"), else one decimal.
 std::string BytesText(int64_t bytes);
+// Below 1 us a whole number of ns, else one decimal; s is the largest unit.
 std::string TimeText(int64_t ns);
 // "1 collective", "2 collectives"
 std::string CountText(int64_t count, const std::string& noun);
 
-// `text` on one line of UTF-8. A line end becomes \n. Control characters, invisible ones, those
-// that change the writing direction, and bytes that are not UTF-8 become \xHH, byte by byte.
+// `text` on one line of UTF-8. A line end becomes \n. Each byte of control, invisible and private
+// characters, of those that change the writing direction, and of invalid UTF-8 becomes \xHH.
 std::string Printable(std::string_view text);
-// At most `size` bytes of `text`, cut between characters; "..." follows if it was longer.
+// At most `size` bytes of `text`, cut between characters; "..." follows if it was longer. Does not
+// make it printable.
 std::string Clipped(std::string_view text, size_t size);
 
 // The most bytes that are shown of untrusted text: a string of a file, a value of a line.
@@ -31,7 +33,7 @@ inline constexpr size_t kMaxShown = 200;
 inline constexpr size_t kMaxMessage = 400;
 // Printable, and at most kMaxShown bytes: longer text has "..." in the middle.
 std::string Shown(std::string_view text);
-// Printable, in quotes, at most 80 bytes: for a value in a message with several.
+// Printable, in quotes, at most 80 bytes between them: for a value in a message with several.
 std::string Quoted(std::string_view text);
 // A message of at most kMaxMessage bytes, with Shown() applied to each value in single quotes.
 std::string ShownMessage(std::string_view text);

@@ -58,7 +58,7 @@ absl::StatusOr<Parts> Split(std::string_view text) {
 
 // The sum of the speeds of a node's NICs, in Gb/s; none if it has no NICs.
 absl::StatusOr<std::optional<int64_t>> NicsGbps(const NcclTopologyFile& node) {
-  constexpr int64_t kMost = 1'000'000'000'000;
+  constexpr int64_t kMost = 1'000'000'000'000;  // Gb/s; keeps later products below 2^63
   int64_t mbps = 0;
   for (const NcclTopologyNic& nic : node.nics) {
     if (nic.source == NicSpeed::kUnknown || nic.mbps < 1) {

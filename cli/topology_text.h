@@ -11,6 +11,9 @@
 //                          preset's domains span nodes; NICs and their speeds are as with nics=
 //   PRESET,nics=4x100,FILE.xml    the same, but the NICs are those of nics=
 //   any other text         Topology::Parse
+//
+// At most one .xml may be given. It is read up to 4 MiB (kMaxNcclTopologyBytes), a .json up to
+// kMaxFileBytes.
 #ifndef MESHIFT_CLI_TOPOLOGY_TEXT_H_
 #define MESHIFT_CLI_TOPOLOGY_TEXT_H_
 
@@ -34,12 +37,12 @@ struct TopologyText {
 bool NamesFile(std::string_view text);
 
 // Errors in a file are those of BadFile (cli/io.h); others are INVALID_ARGUMENT, as from
-// Topology::Parse. `known`: counts of the nodes from another source, used for a preset if the file
-// does not have them. Takes time linear in the file.
+// Topology::Parse. `known`: the nodes' GPUs and NICs from another source, used for a preset if no
+// .xml gives them. Takes time linear in the file.
 absl::StatusOr<TopologyText> ReadTopology(const std::string& text, const NodeCounts& known = {});
 
-// Prints the note on the value of --topology, if any, to io.err on one line. Prints no errors; the
-// code that uses the topology does.
+// Prints the note on the value of --topology, if any, to io.err on one line. Reads the file for it.
+// Prints no errors; the code that uses the topology does.
 void TellNote(const std::optional<std::string>& text, Io& io);
 
 }  // namespace meshift::cli

@@ -1,6 +1,6 @@
-// Runs 512 redistributions that promise equal bits everywhere, with values that round, and prints a
-// hash of all ranks' results. check_flags.sh compares the hash between ways to compile
-// comm/kernels.
+// Runs 512 random redistributions with the promise `ordered` on the local engine, with values that
+// round, and prints a hash of all ranks' results. cmake/check_flags.sh compares the hash between
+// ways to compile comm/kernels. Ends with exit code 1 at the first error; checks no values.
 #include <cstdint>
 #include <cstdio>
 #include <random>

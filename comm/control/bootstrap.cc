@@ -1,5 +1,6 @@
-// Bootstrap over a hub: in one process, and by TCP with a given address. torchrun.cc has
-// FromTorchrun().
+// Implements meshift/bootstrap.h and comm/control/hub_bootstrap.h: a Bootstrap that talks to the
+// hub (comm/control/hub.h), in one process or by TCP at a given address. FromTorchrun() is in
+// comm/control/torchrun.cc.
 #include "meshift/bootstrap.h"
 
 #include <chrono>

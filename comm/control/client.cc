@@ -43,9 +43,10 @@ namespace {
 using Kind = Frame::Kind;
 using Clock = std::chrono::steady_clock;
 
+// How long the hub and peers may take to answer. meshift/bootstrap.h promises half a second.
 constexpr std::chrono::milliseconds kAnswerTime(500);
 constexpr size_t kMaxParted = 256;  // roots whose numbers of calls a kBye lists
-constexpr size_t kJoinBytes = 32;   // of a kBye per entry, beside the entry's text
+constexpr size_t kJoinBytes = 32;   // at most, of a kBye per entry, beside the entry's text
 
 // The error of a peer's failure: "rank 3 has failed: ...". If the peer failed because of another
 // rank, its text has that rank's failure; only the original rank and reason are kept.

@@ -1,8 +1,11 @@
-// One rank's connection to the hub. It is the rank's ControlChannel, and does the work of its
-// Bootstrap. A thread reads the hub's frames, answers peers' questions, and calls the roots'
-// on_failure. Safe for concurrent use.
+// One rank's connection to the hub (comm/control/hub.h). It is the rank's ControlChannel, and does
+// the work of its Bootstrap.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto client, Client::Start(job, std::move(socket), key, deadline));
+//   MESHIFT_ASSIGN_OR_RETURN(auto root, client->Join(ranks, on_failure));
+//
+// A thread reads the hub's frames, answers peers' questions, and calls the roots' on_failure. It
+// does not reconnect. Destroy all roots first. Safe for concurrent use. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_H_
 #define MESHIFT_COMM_CONTROL_CLIENT_H_
 
@@ -49,6 +52,7 @@ class Client final : public ControlChannel {
   // Leaves the job, unless Leave() did.
   ~Client() override;
 
+  // As Bootstrap::Exchange().
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine,
                                                     std::chrono::nanoseconds timeout);
   // As Bootstrap::Leave().
@@ -64,12 +68,13 @@ class Client final : public ControlChannel {
   void Run(FrameReader reader);
   void Handle(Frame frame);
   void HandleOfRoot(Frame frame);
+  // For frames about ranks that left or died.
   void HandleOfAbsent(const Frame& frame);
   // Whether `rank`, which has left, had joined roots over `ranks` (EncodeRanks) more than `number`
   // times. Then it may have finished with a root that this rank is about to join.
   bool HadJoined(int64_t rank, const std::string& ranks, int64_t number) const
       MESHIFT_REQUIRES(mutex_);
-  // The hub is lost. If it left in order (`left`), that alone fails no root.
+  // The connection to the hub has ended. If the hub left in order (`left`), no root fails for that.
   void Lose(const absl::Status& status, bool left);
   void Send(const Frame& frame);
   // Asks the other ranks of a root about a call. Returns the answers by rank, the hub's as rank -1,
@@ -79,7 +84,7 @@ class Client final : public ControlChannel {
   // The error with which one of `ranks` has left; OK if there was none.
   absl::Status WhyLeft(absl::Span<const int64_t> ranks);
   absl::Status WhyLeftLocked(absl::Span<const int64_t> ranks) const MESHIFT_REQUIRES(mutex_);
-  // Whether the hub is not lost, so that one which has not answered is stuck.
+  // Whether the connection to the hub stands. Then a hub that has not answered is stuck.
   bool HubIsSilent();
   // Waits until the hub has forwarded a root's failure, or with "" this rank's kLeave; at most half
   // a second.
@@ -102,13 +107,13 @@ class Client final : public ControlChannel {
 
   Mutex mutex_;
   std::condition_variable changed_;
-  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);      // why the hub is lost; OK: it is not
+  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);      // why the connection ended; OK: it stands
   bool hub_left_ MESHIFT_GUARDED_BY(mutex_) = false;  // it left in order
   absl::Status told_ MESHIFT_GUARDED_BY(mutex_);      // this rank's reason in Leave()
   std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that left or died
   // Ranks that left with an error, in order.
   std::vector<std::pair<int64_t, absl::Status>> left_ MESHIFT_GUARDED_BY(mutex_);
-  // The last kMaxParted roots that this rank left, with their numbers of calls.
+  // The last roots that this rank left (kMaxParted in client.cc), with their numbers of calls.
   std::deque<std::pair<std::string, int64_t>> parted_ MESHIFT_GUARDED_BY(mutex_);
   // The first rank that died or left with an error; later ones may have ended because of it.
   absl::Status first_gone_ MESHIFT_GUARDED_BY(mutex_);

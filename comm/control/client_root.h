@@ -1,8 +1,12 @@
-// One rank's state of one root: its own last posts, the calls that the hub has settled, and the
-// first failure. The client carries its messages; the client's thread delivers those of peers.
+// One rank's state of one root (ControlRoot in meshift/bootstrap.h): its last posts, the calls that
+// the hub has settled, and the first failure. The hub settles a call when all ranks have announced
+// it, or when two ranks have announced different plans.
 //
 //   root->Post(post, /*announce=*/true);
 //   MESHIFT_RETURN_IF_ERROR(root->Await(post.call, timeout));
+//
+// The client sends its messages, and the client's thread delivers those of peers. Internal to
+// comm/control.
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_ROOT_H_
 #define MESHIFT_COMM_CONTROL_CLIENT_ROOT_H_
 
@@ -30,6 +34,7 @@ absl::Status Went(int64_t rank, bool left);
 // Safe for concurrent use.
 class ClientRoot final : public ControlRoot {
  public:
+  // `client` must outlive this. `key`: the ranks as text, "#", and a number. `ranks` ascend.
   ClientRoot(Client* client, std::string key, std::vector<int64_t> ranks,
              std::function<void(const absl::Status&)> on_failure);
   ~ClientRoot() override;
@@ -45,7 +50,8 @@ class ClientRoot final : public ControlRoot {
   bool Has(int64_t rank) const;
   void Settle(int64_t call, const absl::Status& status);
   void PeerFailed(const absl::Status& status);
-  // Peer `rank` has left in order after `calls` calls. A later call here fails, since it needs it.
+  // Peer `rank` has left in order after `calls` calls on this root. A later call here needs the
+  // peer, and fails the root.
   void PeerLeft(int64_t rank, int64_t calls);
   // The hub has left in order: no failure, but no further call is settled.
   void HubLeft(const absl::Status& status);

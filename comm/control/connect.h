@@ -2,6 +2,8 @@
 // address.
 //
 //   auto client = ConnectToHub(job, [&] { return ParseHubAddress(text); }, deadline);
+//
+// Blocks the calling thread up to the deadline. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_CONNECT_H_
 #define MESHIFT_COMM_CONTROL_CONNECT_H_
 
@@ -26,14 +28,14 @@ struct HubAddress {
   int port = 0;
 };
 
-// "name.secret@host,host:port", or without ".secret". A name has no "@" and no ".".
+// "name.secret@host,host:port", or without ".secret". REQUIRES: the name has no "@" and no ".".
 std::string ToText(const HubAddress& hub);
-// INVALID_ARGUMENT: `text` does not have that form. The message does not have the secret.
+// INVALID_ARGUMENT: `text` does not have that form. The message omits the part before the "@".
 absl::StatusOr<HubAddress> ParseHubAddress(std::string_view text);
 
 // Tries all hosts until one is the job's hub. Calls `where` before each round, since it may return
-// another address. FAILED_PRECONDITION: the hub refuses this rank. DEADLINE_EXCEEDED has the error
-// of the last try: no process answers, or one that is not the hub.
+// another address; an error of `where` only ends the round. FAILED_PRECONDITION: the hub refuses
+// this rank. DEADLINE_EXCEEDED has the error of the last round.
 absl::StatusOr<std::unique_ptr<Client>> ConnectToHub(
     const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
     std::chrono::steady_clock::time_point deadline);

@@ -29,7 +29,8 @@ void PutText(std::string_view text, std::string* out) {
   *out += text;
 }
 
-// Reads values from the front of a buffer.
+// Reads values from the front of a buffer. Once a value is cut off, it and all later ones are 0 or
+// empty, and ok() is false.
 class Taker {
  public:
   explicit Taker(std::string_view bytes) : bytes_(bytes) {}
@@ -157,7 +158,7 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
                            limits_[kind]);
   }
   if (bytes.size() < kLength + size) {
-    // Not at each frame, which would move a buffer of small frames many times.
+    // Erases here, not at each frame, which would move a buffer of small frames many times.
     bytes_.erase(0, std::exchange(taken_, 0));
     return std::nullopt;
   }

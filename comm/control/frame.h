@@ -1,10 +1,14 @@
-// The wire format between a rank and the hub: frames. All kinds of frames have the same fields;
-// each kind uses some of them.
+// Encodes and decodes frames, the messages between a rank and the hub. All kinds of frames have the
+// same fields; each kind uses some of them, and the others are 0 or empty.
 //
 //   std::string bytes = Encode({.kind = Frame::Kind::kHello, .rank = 3, .text = nonce});
 //   FrameReader reader;
 //   reader.Add(bytes);
 //   MESHIFT_ASSIGN_OR_RETURN(std::optional<Frame> frame, reader.Next());
+//
+// Decoding checks kinds and lengths; comm/control/frame_rules.h checks the fields. Errors are
+// INVALID_ARGUMENT. A frame and each text must have less than 4 GiB. A FrameReader is not
+// thread-safe. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_FRAME_H_
 #define MESHIFT_COMM_CONTROL_FRAME_H_
 
@@ -32,7 +36,7 @@ struct Frame {
     kMissing,    // rank -> hub: which ranks are missing in exchange `number`? hub -> rank: text =
                  // EncodeList of these ranks (as one text) and of the hub's notes
     kJoin,       // rank -> hub: root, text = its ranks
-    kPart,       // rank -> hub: sends no more frames about root
+    kPart,       // rank -> hub: leaves root; the rank sends no more frames about it
     kAnnounce,   // rank -> hub: root, number = call, high, low, text = CallPost::what
     kSettled,    // hub -> rank: root, number = call, code and text of a status
     kAsk,        // rank -> hub -> rank: root, number = call, id; rank = the asker
@@ -41,8 +45,8 @@ struct Frame {
     kFail,       // rank -> hub -> rank: root, rank = the failed rank, code and text of its status
     kPassed,     // hub -> rank: the kFail of this root, or the kLeave (no root), was forwarded
     kGone,       // hub -> rank: the process of `rank` is gone
-    kBye,        // rank -> hub: leaves the job; text = EncodeList of ranks and number of joins in
-                 // turns, then of root and number of calls; hub -> rank: `rank` (-1: the hub) left
+    kBye,        // rank -> hub: leaves the job; text = EncodeList of pairs: ranks, number of joins;
+                 // then root, number of calls; hub -> rank: `rank` (-1: the hub) left
     kLeave,      // rank -> hub -> rank: `rank` leaves with an error, its code and text
     kDropped,    // hub -> rank: text = why the hub ends this connection
   };
@@ -62,14 +66,15 @@ struct Frame {
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 
-// Encodes a frame with its length in front: 4 bytes, little-endian, without themselves.
+// Encodes a frame with its length in front. The length has 4 bytes, which it does not count. All
+// numbers are little-endian.
 std::string Encode(const Frame& frame);
 
-// Encodes several texts as one.
+// Encodes several texts as one, each with its length of 4 bytes in front.
 std::string EncodeList(const std::vector<std::string>& texts);
 absl::StatusOr<std::vector<std::string>> DecodeList(std::string_view bytes);
 
-// Ascending ranks as text, with runs of three and more by their ends: "0,2,5-9".
+// Ascending ranks as text; a run of three or more is written by its ends: "0,2,5-9".
 std::string EncodeRanks(absl::Span<const int64_t> ranks);
 // INVALID_ARGUMENT: the text is not such a list, or a rank is `world_size` or more.
 absl::StatusOr<std::vector<int64_t>> DecodeRanks(std::string_view text, int64_t world_size);
@@ -92,7 +97,7 @@ class FrameReader {
   // The next frame, or nothing if it is not complete. INVALID_ARGUMENT: the bytes are not a frame,
   // or its kind or length is not allowed, which is detected in its first 5 bytes.
   absl::StatusOr<std::optional<Frame>> Next();
-  // The number of bytes not returned as frames yet.
+  // The number of bytes that are not returned as frames yet.
   size_t size() const { return bytes_.size() - taken_; }
 
  private:

@@ -19,7 +19,7 @@ using Kind = Frame::Kind;
 constexpr int64_t kMaxCode = 16;    // the largest absl::StatusCode
 constexpr size_t kFixedBytes = 57;  // of a frame without its texts
 constexpr size_t kLongTexts = 4;    // texts in a kSettled, which describes two plans
-constexpr size_t kRootNumber = 21;  // bytes after a root's ranks: "#" and a number
+constexpr size_t kRootNumber = 21;  // bytes at most after a root's ranks: "#" and a number
 
 // The first and last valid value. A field that a kind does not use must be 0.
 struct Range {
@@ -40,6 +40,7 @@ struct Rule {
   size_t text = 0;
 };
 
+// For side and kind; a rule with `sent` false if this side never sends the kind.
 Rule RuleOf(Kind kind, Side sender, int64_t world_size) {
   const bool hub = sender == Side::kHub;
   const Range member = {0, world_size - 1};

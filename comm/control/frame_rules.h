@@ -1,8 +1,10 @@
-// The valid fields of a frame, by its kind and sender: the range of each number, the limit of each
-// text. A reader of frames checks each with this before it uses the numbers.
+// Checks the fields of a frame by its kind and sender: the range of each number, the length of each
+// text. The hub and the ranks check each frame that they receive before they use it.
 //
 //   FrameReader reader(MemberLimits(Side::kRank, world_size));
 //   MESHIFT_RETURN_IF_ERROR(CheckFrame(frame, Side::kRank, world_size));
+//
+// Whether a kind may come at this time is not checked here. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_FRAME_RULES_H_
 #define MESHIFT_COMM_CONTROL_FRAME_RULES_H_
 
@@ -20,8 +22,8 @@ namespace meshift {
 enum class Side : uint8_t { kRank, kHub };
 
 inline constexpr int64_t kMaxRanks = int64_t{1} << 20;  // of a job
-inline constexpr size_t kHandshakeBytes = size_t{4}
-                                          << 10;           // received before the hub accepts a rank
+// The most bytes that either side receives before the hub accepts a rank.
+inline constexpr size_t kHandshakeBytes = size_t{4} << 10;
 inline constexpr size_t kNonceBytes = 32;                  // of a nonce, and of a proof
 inline constexpr size_t kMaxJobName = 512;                 // bytes
 inline constexpr size_t kMaxMessage = size_t{4} << 10;     // bytes of a plan's or an error's text
@@ -29,7 +31,7 @@ inline constexpr size_t kMaxRanksText = size_t{1} << 20;   // bytes of a list of
 inline constexpr size_t kMaxExchange = size_t{128} << 20;  // bytes of all ranks in one exchange
 inline constexpr int64_t kMaxNumber = int64_t{1} << 62;    // of a call, a question, an exchange
 
-// The most bytes that one of `world_size` ranks may send in an exchange.
+// The most bytes that one of `world_size` ranks may send in an exchange. REQUIRES: world_size >= 1.
 constexpr size_t MaxExchangePart(int64_t world_size) {
   constexpr size_t kMaxPart = size_t{4} << 20;
   const size_t share = kMaxExchange / static_cast<size_t>(world_size);

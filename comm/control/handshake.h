@@ -1,4 +1,4 @@
-// The handshake between a rank and the hub. Both sides prove that they know the job's secret before
+// The handshake between a rank and the hub: both sides prove that they know the job's secret before
 // either trusts the other.
 //
 //   rank: magic, kHello(rank, world size, name, nonce)
@@ -6,7 +6,9 @@
 //   rank: kProof(proof)
 //   hub:  kWelcome(proof, refusal or empty), or kWelcome(refusal) if the proof is wrong
 //
-// It uses no sockets: the caller passes received bytes in, and sends the bytes that come out.
+// It uses no sockets: the caller passes received bytes in, and sends the bytes that come out. The
+// caller limits the time. Frames after the handshake are neither encrypted nor authenticated. Not
+// thread-safe. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_HANDSHAKE_H_
 #define MESHIFT_COMM_CONTROL_HANDSHAKE_H_
 
@@ -30,7 +32,7 @@ inline constexpr std::string_view kMagic("MESHIFT\x02", 8);
 // The hub's side of one connection.
 class HubHandshake {
  public:
-  // `nonce`: RandomBytes().
+  // `key` must outlive this. `nonce`: RandomBytes().
   HubHandshake(const JobKey* key, std::string nonce) : key_(key), nonce_(std::move(nonce)) {}
 
   // Takes received bytes and sets `said` to the bytes to send. INVALID_ARGUMENT: the peer is not a
@@ -69,7 +71,6 @@ class RankHandshake {
   // the job's own hub refuses the rank for good. UNAVAILABLE: the peer is not the job's hub, or has
   // not proven it.
   absl::Status Take(const Frame& frame, std::string* said);
-  // Whether the hub has accepted this rank.
   bool welcome() const { return welcome_; }
 
  private:

@@ -41,7 +41,7 @@ namespace {
 
 using Kind = Frame::Kind;
 
-constexpr int kEvents = 8192;  // at most, per turn
+constexpr int kEvents = 8192;  // of epoll at most, per turn
 
 Bytes Share(std::string bytes) { return std::make_shared<const std::string>(std::move(bytes)); }
 
@@ -363,7 +363,7 @@ void Hub::Send(Connection& connection, const Bytes& bytes) {
 }
 
 void Hub::Flush(Connection& connection) {
-  constexpr size_t kPieces = 64;
+  constexpr size_t kPieces = 64;  // buffers of one sendmsg
   size_t budget = kTurnBytes;
   while (!connection.out.empty() && budget > 0) {
     std::array<iovec, kPieces> pieces;
@@ -423,7 +423,7 @@ void Hub::Close(Connection& connection) {
   closed_.push_back(&connection);
   if (connection.rank < 0) return;
   by_rank_[connection.rank] = nullptr;
-  // Reap() tells the switchboard, which may be in the middle of sending to many ranks.
+  // Reap() tells the router, which may be in the middle of sending to many ranks.
   gone_.push_back(connection.rank);
 }
 

@@ -1,12 +1,13 @@
-// Forwards messages between the ranks of a job, on its own thread in rank 0's process.
+// The hub forwards messages between the ranks of a job, on its own thread in rank 0's process.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto hub, Hub::Start(8, key, std::move(listening)));
 //   hub->Adopt(std::move(socket));          // a rank of this process
 //
-// The hub handles connections: it accepts ranks (comm/control/handshake.h), limits the bytes read
-// and written per turn, and drops ranks that break rules. comm/control/message_router.h decides
-// which messages go to which rank. A slow rank does not delay others: the hub queues its messages
-// and drops it above kMaxWaiting. Adopt() may be called on any thread.
+// The hub accepts ranks (comm/control/handshake.h), and drops ranks that break rules. It limits the
+// bytes read and written per turn, which is one pass of its thread's loop over all connections.
+// comm/control/message_router.h decides which messages go to which rank. A slow rank does not delay
+// others: the hub queues its messages, and closes its connection above kMaxWaiting. Internal to
+// comm/control.
 #ifndef MESHIFT_COMM_CONTROL_HUB_H_
 #define MESHIFT_COMM_CONTROL_HUB_H_
 
@@ -41,10 +42,10 @@ class Hub {
   static constexpr size_t kMaxStrangers = 64;               // at a time, before their hello
   static constexpr size_t kMaxGreeted = 512;                // at a time, between hello and proof
   static constexpr std::chrono::seconds kHandshakeTime{5};  // for the whole handshake
-  // At the limits above, the oldest connection is closed for a new one once it is this old.
+  // At the limits above, the oldest connection is closed for a new one if it has at least this age.
   static constexpr std::chrono::milliseconds kSilentTime{100};  // before its hello
   static constexpr std::chrono::milliseconds kSlowTime{1000};   // after its hello
-  // After this many failures within a second, no connection is accepted until the next second.
+  // After this many failed handshakes in one second, no connection is accepted until the next one.
   static constexpr int64_t kMaxFailures = 1000;
   // Limits of an accepted rank: bytes read and written per turn, frames handled per turn, and bytes
   // queued for it (those of an exchange, which all ranks share, count 1/64).
@@ -53,13 +54,13 @@ class Hub {
   static constexpr size_t kMaxWaiting = size_t{4} << 20;
 
   // `listening` is the port for ranks of other processes, if there are any. UNAVAILABLE: the kernel
-  // refuses a socket pair or epoll.
+  // refuses a socket pair or epoll. REQUIRES: 1 <= world_size <= kMaxRanks.
   static absl::StatusOr<std::unique_ptr<Hub>> Start(int64_t world_size, JobKey key,
                                                     std::optional<Listening> listening);
   // Tells the ranks that the hub leaves. Waits at most a second until they have received it.
   ~Hub();
 
-  // Adds the connection of a rank of this process.
+  // Adds the connection of a rank of this process. May be called on any thread.
   void Adopt(Socket socket);
 
  private:
@@ -71,12 +72,12 @@ class Hub {
     std::optional<HubHandshake> handshake;  // until it is accepted
     bool counted = false;                   // whether greeted_ counts it
     FrameReader reader;
-    int64_t rank = -1;
-    std::deque<Bytes> out;
-    size_t sent = 0;     // bytes of out.front() that are sent
-    size_t waiting = 0;  // bytes of `out`, as kMaxWaiting counts them
-    bool more = false;   // in more_: the reader has complete frames
-    bool watched_for_room = false;
+    int64_t rank = -1;              // -1 until it is accepted
+    std::deque<Bytes> out;          // queued for it
+    size_t sent = 0;                // bytes of out.front() that are sent
+    size_t waiting = 0;             // bytes of `out`, as kMaxWaiting counts them
+    bool more = false;              // in more_: the reader has complete frames
+    bool watched_for_room = false;  // epoll reports when the socket can take more bytes
     bool closed = false;
     std::list<Connection>::iterator self;
   };
@@ -90,6 +91,7 @@ class Hub {
   void Turn();
   void Admit(Socket socket, bool own);
   void Accept();
+  // Sends waiting connections the reason why there is no descriptor for them.
   void RefuseForDescriptors();
   // Whether another stranger may connect now. May close an old one to make room.
   bool HasRoom(Clock::time_point now);
@@ -105,7 +107,7 @@ class Hub {
   void Watch(Connection& connection, bool for_room);
   void Drop(Connection& connection, const std::string& why);
   void Close(Connection& connection);
-  // Frees closed connections, and tells the switchboard which ranks are gone.
+  // Frees closed connections, and tells the router which ranks are gone.
   void Reap();
   void Leave();
 
@@ -117,17 +119,17 @@ class Hub {
   const Socket epoll_;
 
   // Only the thread uses these.
-  Connections connections_;  // strangers first, oldest first
-  std::vector<Connection*> by_rank_;
-  std::vector<Connection*> more_;
-  std::vector<Connection*> closed_;
-  std::vector<int64_t> gone_;  // ranks whose connection was closed in this turn
+  Connections connections_;           // strangers first, oldest first
+  std::vector<Connection*> by_rank_;  // null: not connected
+  std::vector<Connection*> more_;     // whose readers have complete frames left
+  std::vector<Connection*> closed_;   // freed by Reap()
+  std::vector<int64_t> gone_;         // ranks whose connection was closed in this turn
   MessageRouter board_;
   size_t strangers_ = 0;  // number of connections not accepted yet
   size_t greeted_ = 0;    // number of strangers that have sent their hello
   bool accepting_ = false;
-  Clock::time_point accept_after_;
-  Clock::time_point second_;  // begin of the second in which failures_ counts
+  Clock::time_point accept_after_;  // if accepting_ is false
+  Clock::time_point second_;        // begin of the second in which failures_ counts
   int64_t failures_ = 0;
   Socket reserve_;  // a spare descriptor, for RefuseForDescriptors()
   std::vector<char> buffer_;

@@ -1,4 +1,4 @@
-// The parts of a bootstrap over a hub that do not depend on how ranks learn the hub's address.
+// Opens the hub and connects ranks to it, however they learn its address. Internal to comm/control.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(OpenHub hub, OpenHub::Open(job, key, "10.0.0.7", /*port=*/0));
 //   ... send hub.address to the other ranks ...
@@ -23,7 +23,7 @@ inline constexpr char kLoopback[] = "127.0.0.1";
 
 // INVALID_ARGUMENT: a number is out of range.
 absl::Status CheckJob(const JobRank& job);
-// Whether all ranks are known to be on one host.
+// Whether all ranks are known to be on one host; false also if that is unknown.
 bool OnOneHost(const JobRank& job);
 
 // A new hub in this process, which is rank 0's, without any connection yet.
@@ -35,7 +35,8 @@ struct OpenHub {
   // Errors as those of Bootstrap::Listen().
   static absl::StatusOr<OpenHub> Open(const JobRank& job, JobKey key, const std::string& host,
                                       int port);
-  // Makes rank 0's own bootstrap. Call it once. `told` is the result of its address().
+  // Makes rank 0's own bootstrap. Call it once. `told` is the result of its address(); empty: the
+  // ranks learn the address in another way.
   absl::StatusOr<std::unique_ptr<Bootstrap>> Enter(const JobRank& job, Bootstrap::Timeout timeout,
                                                    std::string told);
 };

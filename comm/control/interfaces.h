@@ -1,4 +1,5 @@
-// The name of this host, and the addresses of its network interfaces, chosen as NCCL does.
+// Lists the addresses of this host's network interfaces, chosen as NCCL chooses them. Internal to
+// comm/control.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto hosts, InterfaceAddresses("eth,ib"));   // {"10.0.0.7"}
 #ifndef MESHIFT_COMM_CONTROL_INTERFACES_H_
@@ -12,19 +13,21 @@
 
 namespace meshift {
 
+// gethostname(); empty if that fails.
 std::string HostName();
 
 // The addresses of the interfaces that are up and match `chosen`, which is written as for
 // NCCL_SOCKET_IFNAME: "eth,ib": names that begin with these, in this order; "=eth0": exactly that
-// one; "^docker" and "^=eth1": all but these. Empty: all but loopback. IPv4 first; no link-local
-// addresses. INVALID_ARGUMENT: none matches a choice; the message names the existing ones.
+// one; "^docker" and "^=eth1": all but these. Empty: all but loopback, which may be none. For each
+// part of `chosen` IPv4 comes first; link-local IPv6 addresses are left out. INVALID_ARGUMENT: none
+// matches `chosen`; the message names the existing ones.
 absl::StatusOr<std::vector<std::string>> InterfaceAddresses(std::string_view chosen);
 
 // The index of the first part of `chosen` that matches the interface; -1: none does. For a choice
 // that begins with "^", 0 (matches) or -1.
 int ChoiceOf(std::string_view chosen, std::string_view interface);
 
-// Whether a numeric address is one of this host's, and not loopback.
+// Whether a numeric address is one of this host's, on an interface that is up, and not loopback.
 bool IsOwnAddress(const std::string& address);
 
 }  // namespace meshift

@@ -1,12 +1,13 @@
-// The hub's state of a job, without sockets: which ranks are present, which exchanges and calls are
-// incomplete, and which frames to send to which ranks.
+// Decides which frames the hub sends to which ranks. Keeps the hub's state of a job: the ranks that
+// are present, and the exchanges and the roots' calls (meshift/bootstrap.h) that are not complete.
 //
-//   MessageRouter board(world_size, [&](int64_t rank, const Bytes& frame) { ... });
-//   if (std::string why = board.Refuse(rank, size); why.empty()) board.Enter(rank);
-//   MESHIFT_RETURN_IF_ERROR(board.Handle(rank, std::move(frame)));   // else: drop the rank
-//   board.EndTurn();
+//   MessageRouter router(world_size, [&](int64_t rank, const Bytes& frame) { ... });
+//   if (std::string why = router.Refuse(rank, size); why.empty()) router.Enter(rank);
+//   MESHIFT_RETURN_IF_ERROR(router.Handle(rank, std::move(frame)));   // else: drop the rank
+//   router.EndTurn();
 //
-// The memory that one rank can make it use is bounded. Not thread-safe.
+// It has no sockets: the caller sends and receives. The memory that one rank can make it use is
+// bounded. Not thread-safe. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_MESSAGE_ROUTER_H_
 #define MESHIFT_COMM_CONTROL_MESSAGE_ROUTER_H_
 
@@ -29,17 +30,16 @@ using Bytes = std::shared_ptr<const std::string>;
 
 class MessageRouter {
  public:
-  // Limits at a time: incomplete exchanges; roots opened by one rank; calls of one root that not
-  // all ranks have announced.
-  static constexpr int64_t kMaxExchanges = 64;
-  static constexpr int64_t kMaxRoots = 16384;
-  static constexpr size_t kMaxCalls = 4096;
+  // Limits at a time.
+  static constexpr int64_t kMaxExchanges = 64;  // from the first that is not complete
+  static constexpr int64_t kMaxRoots = 16384;   // opened by one rank
+  static constexpr size_t kMaxCalls = 4096;     // of one root that not all ranks have announced
 
-  // `post` sends frames to a rank that is present. It must not call the switchboard.
+  // `post` sends frames to a rank that is present. It must not call this router.
   MessageRouter(int64_t world_size, std::function<void(int64_t, const Bytes&)> post);
 
-  // The reason why `rank` of a job of `world_size` ranks cannot enter; empty: it can. Remembers a
-  // refusal, to report it to ranks that wait for that rank.
+  // The reason why a rank that says that it is `rank` of `world_size` cannot enter; empty: it can.
+  // Remembers a refusal, to report it to ranks that wait for that rank.
   std::string Refuse(int64_t rank, int64_t world_size);
   // Remembers `why` as a refusal, as Refuse() does: for example, the rank has not proven the
   // secret.
@@ -47,13 +47,15 @@ class MessageRouter {
   // A note about the hub for ranks that wait for missing ones; empty: none.
   void SetNote(std::string note) { note_ = std::move(note); }
   // `rank` is present from now on. Sends it the frames of all ranks that have left or are gone.
+  // REQUIRES: Refuse() returned "".
   void Enter(int64_t rank);
   // Handles a frame. INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the rank broke a rule; the caller should
   // drop it.
   absl::Status Handle(int64_t sender, Frame frame);
   // The rank's connection has ended.
   void Exit(int64_t rank);
-  // Tells the ranks which ranks have left or are gone since the last turn.
+  // Tells the ranks which ranks have left or are gone since the last EndTurn(). Call it after each
+  // batch of frames: then ranks that leave together take linear work.
   void EndTurn();
   // Tells the ranks that are present that the hub leaves.
   void Leave() { SendToAll(LastWord()); }
@@ -90,11 +92,12 @@ class MessageRouter {
   absl::Status OnAnswer(int64_t sender, Frame frame);
   absl::Status OnFail(int64_t sender, Frame frame);
   void OnBye(int64_t sender, Frame frame);
-  // The root and the sender's index in it; a null root: it has ended. INVALID_ARGUMENT: the sender
-  // is not a member.
+  // The root and the sender's index in its ranks; a null root: it has ended. INVALID_ARGUMENT: the
+  // sender is not a member.
   absl::StatusOr<std::pair<Root*, size_t>> Find(const std::string& root, int64_t sender);
+  // The rank at index `place` leaves the root. Returns the next root; the last rank erases it.
   Roots::iterator Part(Roots::iterator root, size_t place);
-  static Bytes LastWord();
+  static Bytes LastWord();  // the hub's kBye
   void Went(int64_t rank, Presence how, Bytes told);
   void Send(int64_t rank, const Frame& frame);
   void SendToRoot(const Root& root, const Frame& frame, int64_t but);

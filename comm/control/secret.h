@@ -1,5 +1,5 @@
-// The key of a job. A process proves that it belongs to the job by an HMAC with the job's secret,
-// which it does not send.
+// Proves that a process belongs to a job, by an HMAC with the job's secret; the secret itself is
+// not sent. Internal to comm/control.
 //
 //   JobKey key{.name = "run 7, attempt 2", .secret = RandomBytes().value()};
 //   const std::string proof = Proof(key, "rank", {rank_nonce, hub_nonce});
@@ -15,16 +15,15 @@
 
 namespace meshift {
 
-// Identifies a job. The name is sent in clear text, the secret never. Without a secret, any process
-// that knows the name is accepted as a rank.
+// Identifies a job. The handshake sends the name in clear text, and never the secret. Without a
+// secret, any process that knows the name is accepted as a rank.
 struct JobKey {
-  std::string name = {};
-  std::string secret = {};
+  std::string name = {};    // at most kMaxJobName bytes
+  std::string secret = {};  // any bytes; empty: none
 };
 
 // kNonceBytes random bytes from the kernel. UNAVAILABLE: the kernel provides none.
 absl::StatusOr<std::string> RandomBytes();
-// Two hexadecimal digits per byte.
 std::string ToHex(std::string_view bytes);
 
 // HMAC-SHA256, keyed with the secret, over the job's name, the prover's role `who`, and the values

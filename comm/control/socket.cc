@@ -252,7 +252,7 @@ absl::Status ReserveDescriptors(int64_t needed) {
   // The lowest free descriptor tells how many are open; the program may open some more.
   const Socket lowest(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!lowest.open()) needed += 1;
-  constexpr int64_t kOthers = 64;
+  constexpr int64_t kOthers = 64;  // descriptors that the program may open beside
   const auto all = static_cast<rlim_t>(needed + std::max(lowest.fd(), 0) + kOthers);
   if (all <= limit.rlim_cur) return absl::OkStatus();
   const rlim_t soft = limit.rlim_cur;

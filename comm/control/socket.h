@@ -1,9 +1,12 @@
-// TCP and Unix sockets for the control channel.
+// Opens, connects and owns the TCP and Unix sockets of the control channel.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Listening hub, Listening::Open(0));
 //   MESHIFT_ASSIGN_OR_RETURN(auto addresses, Resolve("127.0.0.1", hub.port()));
 //   MESHIFT_ASSIGN_OR_RETURN(Socket socket, Dial(addresses[0], deadline));
 //   MESHIFT_RETURN_IF_ERROR(socket.SendAll(bytes));
+//
+// For Linux, IPv4 and IPv6; nothing is encrypted. Errors of the kernel are UNAVAILABLE. Internal to
+// comm/control.
 #ifndef MESHIFT_COMM_CONTROL_SOCKET_H_
 #define MESHIFT_COMM_CONTROL_SOCKET_H_
 
@@ -21,7 +24,7 @@
 
 namespace meshift {
 
-// Owns a file descriptor. Movable.
+// Owns a file descriptor, and closes it. Several threads may use it, one of them for SendAll().
 class Socket {
  public:
   Socket() = default;
@@ -47,15 +50,13 @@ class Socket {
   int fd_ = -1;
 };
 
-// Two connected sockets.
 absl::StatusOr<std::pair<Socket, Socket>> SocketPair();
 
-// A listening socket.
 class Listening {
  public:
   // `port` 0: a free port. `host` is the numeric address of one interface; empty: all. If the port
   // is taken, retries until `deadline`: an earlier job, or a process that dials from that port, may
-  // be about to end. UNAVAILABLE: the port stays taken.
+  // be about to end. UNAVAILABLE: the port stays taken. INVALID_ARGUMENT: it is not in 0..65535.
   static absl::StatusOr<Listening> Open(int port, const std::string& host = "",
                                         std::chrono::steady_clock::time_point deadline = {});
 
@@ -86,12 +87,13 @@ absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, int port);
 // The numeric address, without the port.
 std::string NumbersOf(const Address& address);
 
-// Connects to one address; waits at most two seconds. UNAVAILABLE: no process answers, or the
-// socket connected to itself, which happens if the kernel picks the dialled port as the local one.
+// Connects to one address, and calls Tune(); waits at most two seconds, and not beyond `deadline`.
+// UNAVAILABLE: no process answers, or the socket connected to itself, which happens if the kernel
+// picks the dialled port as the local one.
 absl::StatusOr<Socket> Dial(const Address& address, std::chrono::steady_clock::time_point deadline);
 
-// Makes sure that this process may open `needed` more connections; raises the soft limit of
-// descriptors to the hard one if necessary. RESOURCE_EXHAUSTED names both limits.
+// Makes sure that this process may open `needed` more connections, and some files beside; raises
+// the soft limit of descriptors to the hard one if necessary. RESOURCE_EXHAUSTED names both limits.
 absl::Status ReserveDescriptors(int64_t needed);
 
 }  // namespace meshift

@@ -53,7 +53,7 @@ std::string IsThere(const std::string& key) {
   return out;
 }
 
-// A store answers a small request within this time.
+// The end of one try: a store answers a small request within 5 seconds.
 Clock::time_point Soon(Clock::time_point deadline) {
   return std::min(deadline, Clock::now() + std::chrono::seconds(5));
 }

@@ -4,7 +4,8 @@
 //   MESHIFT_RETURN_IF_ERROR(TorchStore(host, port).Set(key, value, deadline));
 //   MESHIFT_ASSIGN_OR_RETURN(std::string value, TorchStore(host, port).TryGet(key, deadline));
 //
-// Each call opens a new connection. The store has no authorization: any process may set its keys.
+// Each call opens a new connection, so calls are safe from any thread. The store has no
+// authorization: any process may set its keys. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_TORCH_STORE_H_
 #define MESHIFT_COMM_CONTROL_TORCH_STORE_H_
 
@@ -19,14 +20,14 @@ namespace meshift {
 class TorchStore {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
-  static constexpr size_t kMaxValue = 4096;  // bytes
+  static constexpr size_t kMaxValue = 4096;  // bytes that TryGet() accepts
 
   TorchStore(std::string host, int port) : host_(std::move(host)), port_(port) {}
 
   // Retries until `deadline`. DEADLINE_EXCEEDED: no store has accepted the value by then.
   absl::Status Set(const std::string& key, const std::string& value, Deadline deadline) const;
-  // The present value of `key`. NOT_FOUND: the key is not set. UNAVAILABLE: no store answers, or
-  // the value has more than kMaxValue bytes.
+  // The present value of `key`; tries once, and waits at most 5 seconds for the store. NOT_FOUND:
+  // the key is not set. UNAVAILABLE: no store answers, or the value is longer than kMaxValue.
   absl::StatusOr<std::string> TryGet(const std::string& key, Deadline deadline) const;
 
  private:

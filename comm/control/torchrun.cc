@@ -1,5 +1,6 @@
-// Bootstrap::FromTorchrun(): finds the hub by torchrun's environment variables and, if torchrun
-// itself listens on MASTER_PORT, by its key-value store.
+// Implements Bootstrap::FromTorchrun() of meshift/bootstrap.h: finds the hub by torchrun's
+// environment variables and, if torchrun itself listens on MASTER_PORT, by its key-value store. The
+// job's secret never goes into the store.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -38,7 +39,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Getenv = std::function<const char*(const char*)>;
 
-// torchrun starts its store before the ranks, so a missing store is an error soon.
+// torchrun starts its store before the ranks: a store that is missing for this long is an error.
 constexpr std::chrono::seconds kStorePatience(60);
 constexpr char kPortHint[] = "MESHIFT_PORT names another port of rank 0's host for the hub";
 
@@ -108,10 +109,10 @@ absl::StatusOr<Launch> ReadLaunch(const Variables& variables) {
   MESHIFT_ASSIGN_OR_RETURN(const int64_t attempt,
                            variables.Number("TORCHELASTIC_RESTART_COUNT", 0));
   const std::string run = variables.Text("TORCHELASTIC_RUN_ID").value_or("");
-  // Nor are ranks of another job that has the same run id, "none" for instance.
+  // MASTER_PORT is part of it too: other jobs may have the same run id, "none" for instance.
   launch.key.name =
       fmt::format("{}#{}#{}", ToHex(run), attempt, variables.Text("MASTER_PORT").value_or(""));
-  constexpr size_t kLongestRun = 200;
+  constexpr size_t kLongestRun = 200;  // bytes; twice that in hex fits into kMaxJobName
   if (run.size() > kLongestRun) {
     return InvalidArgument("TORCHELASTIC_RUN_ID has {} bytes, more than {}", run.size(),
                            kLongestRun);
