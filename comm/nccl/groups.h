@@ -9,9 +9,9 @@
 //
 // A handle is removed from its group before its communicator is ended, so that no thread uses it
 // afterwards. A call of a blocking communicator may still be inside NCCL then: the abort waits at
-// most 100 ms for such calls, then ends them. While a communicator is being made, a thread
-// of NCCL's may store its handle at any time until the call that makes it has finished, or until
-// the abort of its parent has returned. The handle is read only after that.
+// most 100 ms for such calls, then ends them. While a communicator is being made, a thread of
+// NCCL's may store its handle at any time until the call that makes it has finished, or until the
+// abort of its parent has returned. The handle is read only after that.
 //
 // ncclCommAbort waits for three things: the ranks of the same host must call it too, work on the
 // device must end, and graphs with captured operations must be destroyed. Kernels of another
