@@ -1,6 +1,6 @@
-// The collectives of the MPI engine, as state machines over non-blocking point-to-point messages.
-// A step returns when it would have to wait, so a collective can time out or be cancelled between
-// any two steps.
+// Runs the collectives of the MPI engine, as state machines over non-blocking point-to-point
+// messages. A step returns when it would have to wait, so a collective can time out or be cancelled
+// between any two steps.
 //
 //   operation.call() = call;
 //   operation.Start(&group, &pool, cache_bytes);
@@ -17,10 +17,10 @@
 //
 // MPI's own reductions are not used. Each member receives all contributions to its block and
 // reduces them in ascending order of ranks with comm/kernels/reduce.h (which defines rounding, NaN,
-// -0 and avg); an all-reduce then sends the results to all members. One member computes each
-// element, so all members get equal bits, and they are those of the local engine. Large reductions
-// run in segments that fit the cache, which makes them faster than Open MPI's (docs/benchmarks.md).
-// In a small all-reduce every member sends its tensor to all others, and all compute the result.
+// -0 and avg); an all-reduce then sends the results to all members. In a small all-reduce every
+// member sends its tensor to all others instead, and all compute the result. Either way all members
+// get equal bits, those of the local engine. Large reductions run in segments that fit the cache,
+// which makes them faster than Open MPI's (docs/benchmarks.md).
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
 

@@ -1,6 +1,6 @@
 // The pending MPI messages of one operation: posted one by one, tested and cancelled together.
 //
-//   MESHIFT_RETURN_IF_ERROR(requests.Receive(in, 80, peer, tag));
+//   MESHIFT_RETURN_IF_ERROR(requests.Receive(in, 80, peer, tag));      // 80 bytes
 //   MESHIFT_RETURN_IF_ERROR(requests.Send(out, 80, peer, tag));
 //   bool done = false;
 //   MESHIFT_RETURN_IF_ERROR(requests.Test(&done));        // repeat until done

@@ -1,7 +1,7 @@
 // Host memory for peers' contributions until they are reduced, and a pool that keeps it for the
 // next operation.
 //
-//   Scratch scratch = pool->Take(1 << 20);
+//   Scratch scratch = pool->Take(/*bytes=*/1 << 20);
 //   ... scratch.data() ...
 //   pool->GiveBack(std::move(scratch));
 //

@@ -2,7 +2,7 @@
 // them on the device, and finds one that takes too long. Has a lock of its own, so that the
 // watchdog can check while a launch is inside NCCL.
 //
-//   MESHIFT_RETURN_IF_ERROR(launches.Open(group, {kind, 8, DType::kF32}, false, stream, 0));
+//   MESHIFT_RETURN_IF_ERROR(launches.Open(group, text, /*setup=*/false, stream, /*capture=*/0));
 //   ... NCCL's call ...
 //   MESHIFT_RETURN_IF_ERROR(launches.Close());      // its number is launches.last()
 //

@@ -6,12 +6,12 @@
 // INVALID_ARGUMENT: a stream of another engine, or bad arguments; after a failure, the context's
 // error. One thread at a time. Internal to comm/nccl.
 //
-// Reductions that NCCL cannot do with Meshift's arithmetic (native_reduction.h) are cut into
-// slices: each member receives its slice of every other contribution, reduces them in ascending
-// order of members (small floats in f32), and the results are gathered. Small all-reduces gather
-// all contributions instead, and every member reduces them. Both need scratch memory. A
-// communicator keeps it, and replaces it when a call needs more, but not while a graph is captured
-// (FAILED_PRECONDITION). Reserve() allocates it beforehand.
+// Reductions that NCCL does not do itself (native_reduction.h) are cut into slices: each member
+// receives its slice of every other contribution, reduces them in ascending order of members (f8,
+// f16 and bf16 in f32), and the results are gathered. Small all-reduces gather all contributions
+// instead, and every member reduces them. Both need scratch memory. A communicator keeps it, and
+// replaces it when a call needs more, but not while a graph is captured (FAILED_PRECONDITION).
+// Reserve() allocates it beforehand.
 #ifndef MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 #define MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 

@@ -1,5 +1,5 @@
-// Computes the bytes that one member of a collective call sends, by docs/plan_format.md (the engine
-// may send others). All sizes are in bytes, at least 0. Results saturate at INT64_MAX.
+// Computes the bytes that one member of a collective call sends, by docs/plan_format.md (an engine
+// may send more or less). All sizes are in bytes, at least 0. Results saturate at INT64_MAX.
 //
 //   AllReduceBytes(800, 40);        // 1560: a ring sends 2 * 800 * 39 / 40
 //   BlockBytes(100, 4);             // 300: reduce-scatter and all-gather of blocks of 100 bytes

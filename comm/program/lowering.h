@@ -3,7 +3,7 @@
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, rank));
 //
-// Lower() touches no tensor and no engine. Offsets and workspace sizes are in bytes. Thread-safe.
+// Lower() reads no tensor data and calls no engine. Workspace sizes are in bytes. Thread-safe.
 //
 // Values between two steps alternate between the low and the high end of the workspace. The pieces
 // that a step packs lie between them. Thus the workspace is as large as the largest step needs.
