@@ -1,4 +1,5 @@
-// MpiJob: MPI, the control channel and the engine of one rank, made and destroyed in order.
+// Implements MpiJob of meshift/mpi_engine.h: makes MPI, the control channel and the engine of one
+// rank in this order, and destroys them in the reverse order. Builds with and without MPI.
 #include <memory>
 #include <utility>
 
@@ -21,7 +22,8 @@ absl::StatusOr<std::unique_ptr<MpiJob>> MpiJob::Start(const MpiEngineOptions& op
 }
 
 MpiJob::~MpiJob() {
-  // Waits for all ranks: they may still need the hub, which ends with rank 0's bootstrap.
+  // Waits for all ranks, at most kDefaultTimeout: they may still need the hub, which ends with rank
+  // 0's bootstrap.
   if (engine_ != nullptr && bootstrap_ != nullptr) bootstrap_->Exchange("").status().IgnoreError();
 }
 

@@ -1,4 +1,5 @@
-// MpiSession initialises and finalises MPI. MpiBootstrap finds the job's hub over MPI.
+// Implements MpiSession and MpiBootstrap of meshift/mpi_engine.h in a build with MPI: initialises
+// and finalises MPI, and sends the address of rank 0's hub to all ranks. INTERNAL: MPI has failed.
 #include <mpi.h>
 
 #include <cstdlib>

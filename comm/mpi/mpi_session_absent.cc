@@ -1,4 +1,5 @@
-// Replaces mpi_session.cc in a build without MPI: everything returns UNIMPLEMENTED.
+// Replaces mpi_session.cc in a build without MPI: MpiSession::Start and MpiBootstrap return
+// UNIMPLEMENTED, HasThreads returns false, and Leave ends the process.
 #include <mpi_absence.h>
 
 #include <cstdlib>

@@ -1,8 +1,10 @@
-// Which threads may call MPI, by the thread level for which the program initialised it.
+// Tells which threads may call MPI, by the thread level for which the program initialised it.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const MpiThreads threads, MpiThreads::Query());
 //   if (!threads.any()) ...                          // below MPI_THREAD_MULTIPLE
 //   MESHIFT_RETURN_IF_ERROR(threads.Check());        // may this thread call MPI?
+//
+// MpiThreads only tells: it stops no call. Immutable. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_MPI_THREADS_H_
 #define MESHIFT_COMM_MPI_MPI_THREADS_H_
 
@@ -44,7 +46,8 @@ class MpiThreads {
   std::thread::id main_ = std::this_thread::get_id();
 };
 
-// Holds the lock that serialises calls of MPI for the length of a scope. Null: no lock is needed.
+// Holds `mutex`, which lets one thread at a time call MPI, from construction to destruction. Null:
+// no lock is needed.
 class MpiTurn {
  public:
   explicit MpiTurn(Mutex* mutex) {

@@ -1,21 +1,26 @@
-// The collectives of the MPI engine, as state machines over non-blocking point-to-point messages.
-// A step returns when it would have to wait, so a collective can time out or be cancelled between
-// any two steps.
+// Runs the collectives of the MPI engine, as state machines over non-blocking point-to-point
+// messages. A step returns when it would have to wait, so a collective can time out or be cancelled
+// between any two steps.
 //
 //   operation.call() = call;
 //   operation.Start(&group, &pool, cache_bytes);
 //   while (operation.Step() == Operation::State::kPending) { ... }
 //   return operation.status();
 //
+// The caller checks the arguments, and steps the operations of a group in the order of their
+// numbers (group.h). status() is FAILED_PRECONDITION if a peer makes another call,
+// RESOURCE_EXHAUSTED without memory for contributions, INTERNAL if MPI fails. Time-outs are the
+// caller's. Internal to comm/mpi.
+//
 // Calls on symmetric memory send no messages. Members synchronise by flags in it: once when their
 // blocks are ready, and once when they have read the peers' blocks.
 //
 // MPI's own reductions are not used. Each member receives all contributions to its block and
 // reduces them in ascending order of ranks with comm/kernels/reduce.h (which defines rounding, NaN,
-// -0 and avg); an all-reduce then sends the results to all members. One member computes each
-// element, so all members get equal bits, and they are those of the local engine. Large reductions
-// run in segments that fit the cache, which makes them faster than Open MPI's (docs/benchmarks.md).
-// In a small all-reduce every member sends its tensor to all others, and all compute the result.
+// -0 and avg); an all-reduce then sends the results to all members. In a small all-reduce every
+// member sends its tensor to all others instead, and all compute the result. Either way all members
+// get equal bits, those of the local engine. Large reductions run in segments that fit the cache,
+// which makes them faster than Open MPI's (docs/benchmarks.md).
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
 
@@ -38,12 +43,13 @@
 
 namespace meshift {
 
-// The arguments of one collective on one member. Buffers as in meshift/communicator.h.
+// The arguments of one collective on one member. Buffers and `reduction` are as in
+// meshift/communicator.h.
 struct MpiCall {
   using Kind = CollectiveKind;
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kU8;
-  int root = 0;  // kBroadcast
+  int root = 0;  // kBroadcast: a member number
   const char* send = nullptr;
   char* recv = nullptr;
   int64_t count = 0;  // elements, as in the communicator's call; with `begins`: of all blocks
@@ -84,10 +90,10 @@ class Operation {
   bool IsOnItsWay() const { return status_.ok() && !requests_.empty(); }
   // To be called before this member copies `copied_bytes`: receives the messages that have arrived,
   // so that their senders need not wait for the copy. Does nothing before a large copy, where
-  // keeping the caches warm saves more time. The next Step returns an error. REQUIRES: started().
+  // keeping the caches warm saves more time. The next Step returns its error. REQUIRES: started().
   void TakeArrived(int64_t copied_bytes);
-  // Advances as far as possible without waiting. Leaves copies and reductions of pieces of more
-  // than `max_work` bytes to a later call.
+  // Advances as far as possible without waiting. Leaves each copy or reduction of more than
+  // `max_work` bytes to a call with a larger `max_work`.
   State Step(int64_t max_work = INT64_MAX);
   const absl::Status& status() const { return status_; }  // the error after kFailed
   // A progress counter: grows with each step that advanced.
@@ -123,13 +129,14 @@ class Operation {
   absl::Status CheckMarks() const;
   void TakeBlocks();
   bool IsSymmetric() const { return call_.window != nullptr; }
-  // The elements [first, first + count) of the reduced tensor that are `segment` of `member`.
+  // [first, first + count), in elements or bytes.
   struct Range {
     int64_t first = 0;
     int64_t count = 0;
   };
+  // The elements of the reduced tensor that are segment `segment` of the block of `member`.
   Range RangeOf(int member, int64_t segment) const;
-  int64_t BlockBegin(int member) const;
+  int64_t BlockBegin(int member) const;  // in elements of the reduced tensor
   // The block of `member` in a kAllGather or kAllToAll, in bytes.
   Range BlockBytes(int member) const;
   // The member `distance` above this one (`sends`) or below it, modulo the group's size.

@@ -1,5 +1,5 @@
-// The reductions of class Operation: all-reduce and reduce-scatter, in segments, or at once for a
-// small all-reduce.
+// Implements the reductions of class Operation (operation.h): all-reduce and reduce-scatter, in
+// segments, or at once for a small all-reduce. RESOURCE_EXHAUSTED: no memory for contributions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ using Kind = MpiCall::Kind;
 // The most bytes that a member receives in a small all-reduce; above it, blocks are cheaper.
 // Measured with Open MPI 4.1.4 over shared memory, where messages of up to 4 KiB need no handshake.
 constexpr int64_t kAtOnceBytes = 4 << 10;
-// The size of a segment. 512 KiB was the fastest from 32 KiB to 2 MiB for an all-reduce of 1 MiB on
-// 2 ranks (93 us; 256 KiB: 114, 64 KiB: 143), and among the fastest for 64 MiB: each segment costs
-// a handshake and a system call. With many members a segment is smaller, down to kMinSegmentBytes,
-// so that the segments in flight take at most kMaxScratch.
+// The size of a segment. For an all-reduce of 1 MiB on 2 ranks, 512 KiB is the fastest from 32 KiB
+// to 2 MiB (93 us; 256 KiB: 114 us, 64 KiB: 143 us), and among the fastest for 64 MiB: each segment
+// costs a handshake and a system call. With many members a segment is smaller, down to
+// kMinSegmentBytes: up to 256 members, the segments in flight take at most kMaxScratch bytes.
 constexpr int64_t kSegmentBytes = 512 << 10;
 constexpr int64_t kMinSegmentBytes = 16 << 10;
 constexpr int64_t kMaxScratch = 8 << 20;

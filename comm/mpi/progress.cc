@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kUs = 1000;
 constexpr int64_t kMs = 1000 * kUs;
-// A waiting thread polls this often before it yields its core, and sleeps between polls after
-// kSpinNs without progress.
+// A waiting thread polls this often before it yields its core. After kSpinNs without progress it
+// sleeps for kNap between polls instead.
 constexpr int kPollsBeforeYield = 64;
 constexpr int64_t kSpinNs = 100 * kMs;
 constexpr std::chrono::microseconds kNap(50);
@@ -116,7 +116,7 @@ void Progress::Nudge() {
   }
 }
 
-// How long a thread waits before it checks time-outs. So a process that was stopped (SIGSTOP) for
+// How long a thread waits before it checks time-outs. Thus a process that was stopped (SIGSTOP) for
 // longer than the time-out first receives the messages that have arrived meanwhile.
 int64_t Progress::PatienceNs() const {
   return std::min({timeouts_.running_ns(), timeouts_.setup_ns(), kPatienceNs});

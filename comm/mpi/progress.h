@@ -1,15 +1,19 @@
-// Advances the streams of an MPI engine. Which thread does so:
+// Advances the streams of an MPI engine, on a thread that may call MPI, and checks time-outs. Which
+// thread advances them:
 //
 // - By default (MPI_THREAD_MULTIPLE) the threads that wait, and a progress thread while no thread
 //   waits.
-// - With bounded waits only the progress thread, so that no other thread is ever inside MPI. If it
-//   does not return from MPI in time, the waiting threads give it up and the engine fails. That
+// - With bounded waits (MpiEngineOptions::bounded_waits) the progress thread alone, so that no
+//   other thread is ever inside MPI. If it does not return from MPI in time, the waiting threads
+//   give it up: they wait for it no longer, and the engine fails with DEADLINE_EXCEEDED. That
 //   thread, the Progress and all memory that they may access then leak.
 // - Below MPI_THREAD_MULTIPLE, without a progress thread, the threads that wait or that call
-//   Advance(). Otherwise work stands still, and that time does not count for time-outs.
+//   Advance(). While no thread does, no work advances, and the time does not count for time-outs.
 //
 //   const auto progress = Progress::Create(timeouts, threads, bounded_waits, cache_bytes);
 //   MESHIFT_RETURN_IF_ERROR(progress->AwaitIdle(stream));
+//
+// Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_PROGRESS_H_
 #define MESHIFT_COMM_MPI_PROGRESS_H_
 
@@ -62,16 +66,17 @@ class Progress final : public CallerProgress {
   // thread if it sleeps. Cheap.
   ABSL_ATTRIBUTE_HOT void Nudge();
 
-  // Wait for all work of a stream, and for an event. They return Health(); the stream and the event
-  // have the errors of the work. AwaitIdle works on a thread that may not call MPI too, where
-  // destructors may run: it waits until the thread that may has done the work.
+  // Waits for all work of a stream. Returns Health(); the stream has the errors of the work. A
+  // thread that may not call MPI may call it too, since destructors run on any thread: it waits
+  // until the thread that may call MPI has done the work.
   absl::Status AwaitIdle(const std::shared_ptr<StreamState>& stream);
-  // REQUIRES: CheckThread().
+  // As AwaitIdle, for an event. REQUIRES: CheckThread().
   absl::Status Await(const MpiEvent& event);
 
   // Calls `step` on a thread that may call MPI until it returns true, and waits for that. On the
-  // progress thread it only queues `step`. After an error `step` may never have finished, so it
-  // must own everything that it uses. `what` names it in errors: "group 1 {0,2}: symmetric memory".
+  // progress thread it only queues `step`. If Do() returns an error, `step` may still be called
+  // later, so it must own everything that it uses. `what` names it in errors: "group 1 {0,2}:
+  // symmetric memory".
   absl::Status Do(std::string what, std::function<bool()> step);
 
   // Null if there is, or will be, a progress thread.
@@ -115,8 +120,8 @@ class Progress final : public CallerProgress {
   void Serve();  // the progress thread, with bounded waits
   bool DoJobs();
   bool Sleep();  // until there is work; false if the thread must end
-  // Whether streams have work while no thread waits. kOld: a stream has ended no task since the
-  // last look, whose counts `ended` has.
+  // Whether streams have work while no thread waits. kOld: a stream with work has ended no task
+  // since the previous Look(). `ended` keeps the streams' counts of tasks for the next Look().
   enum class Found : uint8_t { kNothing, kNew, kOld };
   Found Look(const Streams& streams, std::vector<int64_t>* ended) const;
 

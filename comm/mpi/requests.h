@@ -1,12 +1,13 @@
 // The pending MPI messages of one operation: posted one by one, tested and cancelled together.
 //
-//   MESHIFT_RETURN_IF_ERROR(requests.Receive(in, 80, peer, tag));
+//   MESHIFT_RETURN_IF_ERROR(requests.Receive(in, 80, peer, tag));      // 80 bytes
 //   MESHIFT_RETURN_IF_ERROR(requests.Send(out, 80, peer, tag));
 //   bool done = false;
 //   MESHIFT_RETURN_IF_ERROR(requests.Test(&done));        // repeat until done
 //
-// No call waits. Messages over 1 GiB are split, since MPI counts in int. The vectors keep their
-// memory, so that later operations do not allocate.
+// No call waits for a peer. Messages over 1 GiB are split, since MPI counts in int. Buffers must
+// stay valid until Test() reports done. An error of MPI is INTERNAL. The vectors keep their memory,
+// so that later operations do not allocate. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_REQUESTS_H_
 #define MESHIFT_COMM_MPI_REQUESTS_H_
 
@@ -44,13 +45,13 @@ class Requests {
   absl::Status SendSignal(int peer, int tag) { return SendPiece(nullptr, 0, peer, tag); }
   absl::Status ReceiveSignal(int peer, int tag) { return ReceivePiece(nullptr, 0, peer, tag); }
 
-  // Sets `done` if all messages are complete, and then forgets them. FAILED_PRECONDITION if one
-  // arrived with another size than expected.
+  // Sets `done` to whether all messages are complete, and then forgets them. FAILED_PRECONDITION if
+  // one arrived with another size than expected.
   absl::Status Test(bool* done);
   // The peers whose messages have not all arrived, ascending.
   std::vector<int> Missing();
-  // Cancels the receives that have not begun, and forgets all messages. MPI cannot cancel sends and
-  // receives that have begun: it may still access their memory.
+  // Cancels the receives that have not begun, and forgets all messages. Sends, and receives that
+  // have begun, cannot be cancelled: MPI may still access their memory.
   void Cancel();
   bool empty() const { return requests_.empty(); }
 

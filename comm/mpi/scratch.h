@@ -1,9 +1,13 @@
-// Memory for peers' contributions until they are reduced, and a pool that keeps it for the next
-// operation. The pool only grows.
+// Host memory for peers' contributions until they are reduced, and a pool that keeps it for the
+// next operation.
 //
-//   Scratch scratch = pool->Take(1 << 20);
+//   Scratch scratch = pool->Take(/*bytes=*/1 << 20);
 //   ... scratch.data() ...
 //   pool->GiveBack(std::move(scratch));
+//
+// The pool keeps each Scratch that is given back until the pool is destroyed, or until Take() needs
+// a larger one in its place. A Scratch that is not given back frees its memory. Internal to
+// comm/mpi.
 #ifndef MESHIFT_COMM_MPI_SCRATCH_H_
 #define MESHIFT_COMM_MPI_SCRATCH_H_
 
@@ -20,7 +24,7 @@ class Scratch {
  public:
   Scratch() = default;
   char* data() const { return static_cast<char*>(data_.get()); }
-  int64_t size() const { return size_; }
+  int64_t size() const { return size_; }  // bytes
   // Never frees the memory: MPI may still write to it.
   void Leak() { (void)data_.release(); }
 

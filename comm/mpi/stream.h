@@ -10,12 +10,13 @@
 // first; while no thread waits, the progress thread does (progress.h). One thread at a time runs
 // the tasks of a stream. No task blocks: a collective that cannot advance keeps its state.
 //
-// A SendRecv starts before the copies that precede it are done: only copies that write a buffer
-// that it sends, or that touch one that it receives, run first. So a rank copies its own part while
-// messages travel.
+// A SendRecv right after a task of copies of 16 KiB or more may start before they are done: only
+// copies that write a buffer that it sends, or that access one that it receives, run first. Thus a
+// rank copies its own part while messages travel.
 //
 // A stream keeps its first error forever: it skips later tasks, later events carry the error, and a
-// later collective ends its group with it.
+// later collective ends its group with it. The caller checks the operands of tasks, and keeps their
+// buffers until they are done. One thread at a time puts tasks on a stream. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_STREAM_H_
 #define MESHIFT_COMM_MPI_STREAM_H_
 
@@ -91,19 +92,19 @@ struct MpiTask {
 
   std::vector<StridedCopy> copies;
 
-  std::array<uint8_t, 16> element = {};  // kFill
+  std::array<uint8_t, 16> element = {};  // kFill: its first `element_bytes` bytes
   int64_t element_bytes = 1;
-  CastFunction cast = nullptr;
-  const void* src = nullptr;
-  void* dst = nullptr;
-  int64_t count = 0;
-  ReduceSpec reduce;  // kReduce
-  std::vector<const void*> inputs;
+  CastFunction cast = nullptr;      // kCast
+  const void* src = nullptr;        // kCast
+  void* dst = nullptr;              // kFill, kCast, kReduce
+  int64_t count = 0;                // elements, of the same
+  ReduceSpec reduce;                // kReduce
+  std::vector<const void*> inputs;  // kReduce
 
   Operation operation;
 
   std::shared_ptr<MpiEvent> event;  // kWait
-  absl::Status error;
+  absl::Status error;               // kError: the error that the stream gets
 };
 
 // How much a call may do, and whether it checks time-outs.
@@ -111,8 +112,8 @@ struct Effort {
   int64_t max_bytes = INT64_MAX;  // of a kernel, or of a piece of a collective
   // Fail collectives that have not advanced for their time-out at `now_ns`. Null: none fails.
   const AtomicTimeouts* timeouts = nullptr;
-  int64_t now_ns = 0;
-  int64_t since_ns = 0;      // earlier time does not count
+  int64_t now_ns = 0;        // by NowNs()
+  int64_t since_ns = 0;      // time before this does not count
   bool begins_only = false;  // start collectives but test no messages, which may yield the core
 };
 

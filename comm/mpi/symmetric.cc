@@ -11,7 +11,7 @@
 namespace meshift {
 namespace {
 
-constexpr int64_t kAlignment = 4096;
+constexpr int64_t kAlignment = 4096;  // bytes; a page
 
 }  // namespace
 

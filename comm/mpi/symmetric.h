@@ -1,8 +1,12 @@
 // Symmetric memory of processes on one host: an MPI shared-memory window that every member maps,
-// and the flags by which members synchronise. Groups over several hosts are not supported.
+// and the flags by which members synchronise.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto window, SymmetricWindow::Create(group, request));
 //   window->At(/*buffer=*/0, /*member=*/2);      // member 2's buffer, in this process
+//
+// Groups over several hosts are refused (UNIMPLEMENTED). Any thread may call At() and flags(),
+// which do not check their arguments; a thread that may call MPI makes and destroys the window.
+// Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_SYMMETRIC_H_
 #define MESHIFT_COMM_MPI_SYMMETRIC_H_
 
@@ -33,11 +37,12 @@ struct alignas(64) SymmetricFlags {
   std::array<int64_t, 10> call = {};
 };
 
-// Destroying it is collective, as MPI_Win_free is. If the group has failed, the memory leaks.
+// Destroying it is collective, as MPI_Win_free is. If the group has failed, or MPI is finalised,
+// the memory leaks.
 class SymmetricWindow {
  public:
   // Collective over the group's members, with equal requests. UNIMPLEMENTED on all members if they
-  // are on several hosts.
+  // are on several hosts; INTERNAL: an error of MPI. Buffers begin at multiples of 4096 bytes.
   static absl::StatusOr<std::unique_ptr<SymmetricWindow>> Create(std::shared_ptr<MpiGroup> group,
                                                                  const SymmetricRequest& request);
   ~SymmetricWindow();
@@ -56,13 +61,13 @@ class SymmetricWindow {
   }
 
  private:
-  static constexpr int64_t kHeader = 4096;
+  static constexpr int64_t kHeader = 4096;  // bytes for the flags, before the first buffer
   SymmetricWindow(std::shared_ptr<MpiGroup> group, const SymmetricRequest& request);
   absl::Status Map();
 
   const std::shared_ptr<MpiGroup> group_;
   const SymmetricRequest request_;
-  const int64_t stride_;  // from one buffer to the next
+  const int64_t stride_;  // bytes from one buffer to the next
   MPI_Comm host_ = MPI_COMM_NULL;
   MPI_Win window_ = MPI_WIN_NULL;
   std::vector<char*> bases_;  // by member

@@ -1,9 +1,11 @@
-// Watchdog for the one thread that calls MPI. The thread marks where a call begins and ends; other
-// threads give it up if a call takes too long. A thread that was given up sleeps forever when MPI
-// returns, so the thread that gave it up may safely read its data.
+// Watches the one thread that calls MPI. That thread marks where a call begins and ends; other
+// threads give it up, that is, wait for it no longer, if a call takes too long. A thread that was
+// given up sleeps forever once MPI returns, so the thread that gave it up may read its data.
 //
 //   { const MpiWatchdog::Call call(watch); MPI_Testall(...); }       // the watched thread
-//   if (watch->GiveUp(NowNs() - limit_ns)) ...                    // other threads
+//   if (watch->GiveUp(NowNs() - limit_ns)) ...                       // other threads
+//
+// It has no thread of its own, and cannot interrupt MPI. Times are in ns. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_WATCHDOG_H_
 #define MESHIFT_COMM_MPI_WATCHDOG_H_
 
@@ -41,7 +43,7 @@ class MpiWatchdog {
     const int64_t since = since_.load(std::memory_order_acquire);
     return since < ns && since != kLost;
   }
-  // As IsInSince; if true, the thread is given up.
+  // As IsInSince; if true, gives the thread up. True for one caller only.
   bool GiveUp(int64_t ns);
   bool lost() const { return since_.load(std::memory_order_acquire) == kLost; }
 

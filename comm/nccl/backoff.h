@@ -1,8 +1,10 @@
-// Backoff for polling loops.
+// Pauses between the polls of a loop: short ones first, then longer ones.
 //
 //   for (Backoff pause; !IsDone(); pause.Next()) {
 //     if (pause.elapsed() > timeout) return TooLate();
 //   }
+//
+// It has no time-out of its own. For one thread and one loop. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_BACKOFF_H_
 #define MESHIFT_COMM_NCCL_BACKOFF_H_
 
@@ -31,7 +33,7 @@ class Backoff {
   }
 
  private:
-  static constexpr std::chrono::nanoseconds kLongest{100000};
+  static constexpr std::chrono::nanoseconds kLongest{100000};  // keeps the delay of a wait small
 
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::nanoseconds sleep_{10000};

@@ -1,5 +1,5 @@
-// Helpers for the buffers of NCCL calls: byte offsets, sizes and argument checks. Not a public
-// header.
+// Helpers for the buffers of NCCL calls: byte offsets, sizes and argument checks. Internal to
+// comm/nccl.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_gather", count, send, recv));
 //   At(recv, Bytes(dtype, begin));
@@ -21,6 +21,8 @@ inline const char* At(const void* base, int64_t bytes) {
 }
 inline char* At(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
 
+// INVALID_ARGUMENT: `count` elements are negative, or a buffer of some is null. `call` names the
+// call in the message. Does not check that buffers are device memory or large enough.
 inline absl::Status CheckBuffers(std::string_view call, int64_t count, const void* send,
                                  const void* recv) {
   if (count < 0) return InvalidArgument("{} of {} elements: the count is negative", call, count);

@@ -1,5 +1,6 @@
 // State that the NCCL engine of one rank and its communicators share: the group handles, the order
-// of launches, the watchdog, and the first error. Not a public header.
+// of launches, the watchdog, and the first error. Any thread may call it; Close() is the last call.
+// Internal to comm/nccl.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto root, context->MakeRoot("ncclCommInitRankConfig", ranks, make));
 //   MESHIFT_ASSIGN_OR_RETURN(auto group, context->Split(root, {.ranks = ranks, ...}));
@@ -8,7 +9,7 @@
 //   });
 //
 // Launches. Two kernels of different groups can deadlock if ranks start them in different orders,
-// or if they do not fit on a device together. So callers on all ranks must issue calls in one
+// or if they do not fit on a device together. Thus callers on all ranks must issue calls in one
 // order, and launch number n waits, on the device, for launch n - `max_in_flight`. A lock orders
 // the launches of several threads.
 //
@@ -29,7 +30,7 @@
 // - Split() and RegisterWindow() wait at most kSettleGrace + kGrace for NCCL.
 // - Close() waits at most kPatience for NCCL's destroy calls, and as long for its abort calls.
 //
-// Errors. DEADLINE_EXCEEDED: a call or launch took longer than its time-out. FAILED_PRECONDITION:
+// Errors. DEADLINE_EXCEEDED: a call or launch takes longer than its time-out. FAILED_PRECONDITION:
 // Close() has ended the communicators. Other errors come from NCCL, the driver or a peer.
 #ifndef MESHIFT_COMM_NCCL_CONTEXT_H_
 #define MESHIFT_COMM_NCCL_CONTEXT_H_
@@ -69,7 +70,7 @@ struct NcclResult {
 // The arguments of ncclCommSplit.
 struct NcclSplit {
   int color = NCCL_SPLIT_NOCOLOR;
-  int key = 0;
+  int key = 0;                 // the member number in the new group
   std::vector<int64_t> ranks;  // of the color, ascending; empty without a color
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   std::string net_name;  // config.netName; empty: not set
@@ -79,7 +80,7 @@ struct NcclSplit {
 
 struct NcclContextOptions {
   Timeouts timeouts;
-  int max_in_flight = 1;
+  int max_in_flight = 1;  // launches that may run at once; at least 1
   // Split groups are blocking communicators, whose calls return once launched, and Split connects
   // their members. If false, NCCL makes each call on a thread of its own and the caller polls.
   bool blocking_groups = true;
@@ -138,15 +139,15 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   // Waits on the host until `event` is reached; after a failure, for 300 ms at most.
   absl::Status Await(CUevent event);
 
-  // Keeps the first error, starts to abort all groups, and reports the error to the peers, unless a
-  // peer has `told` it. Returns the first error. Any thread; does not wait.
+  // Keeps the first error, starts to abort all groups, and reports the error to the peers, unless
+  // it comes from a peer (`told`). Returns the first error. Does not wait.
   absl::Status Fail(const absl::Status& error, bool told = false);
   absl::Status Health() const {
     return failed_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
   }
   // When it failed, in ns of the host's steady clock; INT64_MAX: it has not.
   int64_t failed_ns() const { return failed_ns_.load(std::memory_order_acquire); }
-  // An error if streams may not be used nor memory freed any more: NCCL has not finished with a
+  // An error if streams must not be used nor memory freed any more: NCCL has not finished with a
   // failed launch, and may put it on its stream at any time. Else OK, also after other failures.
   absl::Status MayUseStreams() const {
     return unsettled_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();

@@ -1,4 +1,5 @@
-// NcclContext's methods that make communicators and windows.
+// Implements the methods of NcclContext (context.h) that make communicators and windows. NCCL may
+// block in a split or a registration: they run on a SideThread, and fail after the set-up time-out.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// NcclContext's methods that order launches and wait for them.
+// Implements the methods of NcclContext (context.h) that order launches and wait for them. A launch
+// has no time-out here: the watchdog fails the context. After a failure, waits take at most kGrace.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -26,9 +27,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Larger calls count as another kind: NCCL may use another algorithm, which has to connect first.
+// Calls of more bytes count as another kind: NCCL may use another algorithm, which connects first.
 constexpr int64_t kSmallBytes = 64 << 10;
 
+// The call's bit in NcclGroup::kinds.
 uint32_t KindBit(const CallText& text) {
   const bool large = Bytes(text.dtype, text.count) > kSmallBytes;
   // A barrier is an all-reduce of one element.

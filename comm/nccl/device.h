@@ -1,11 +1,12 @@
 // The CUDA device of one NCCL rank: its primary context, Meshift's kernels, pooled events, and
-// memory whose allocation and free never wait for other work of the device. Not a public header.
+// memory whose allocation and free do not wait for the device's work. Internal to comm/nccl.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, 0, {}));
+//   MESHIFT_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, 0, /*timed=*/false));
 //   CudaDevice::Scope scope(*device);                 // its context is current on this thread
 //   MESHIFT_ASSIGN_OR_RETURN(CUevent event, device->TakeEvent(/*timed=*/false));
 //
-// All methods but Open() and those of Scope need a Scope on the calling thread. Thread-safe.
+// Methods that call CUDA need a Scope on the calling thread: all but Open(), the accessors,
+// GiveEvent(), FreeLater(), Abandon() and Leave(). Thread-safe.
 #ifndef MESHIFT_COMM_NCCL_DEVICE_H_
 #define MESHIFT_COMM_NCCL_DEVICE_H_
 
@@ -32,14 +33,14 @@ struct DeviceStream {
   std::atomic<bool> alive{true};
 };
 
-// Whether the work of both is certainly in one order. CUDA may give the handle of a destroyed
-// stream to a later one, so equal handles are not enough.
+// Whether both are certainly one stream, so that their work is in one order. CUDA may give the
+// handle of a destroyed stream to a later one, so equal handles are not enough.
 inline bool IsSame(const DeviceStream& before, const DeviceStream& now) {
   return before.handle == now.handle && (&before == &now || before.alive.load());
 }
 
-// A point in time on the device's clock (`event`) and on the host's steady clock (`ns`). Timed
-// events of about its age share it.
+// A point in time on the device's clock (`event`) and on the host's steady clock (`ns`). It is the
+// reference of the timed events of the following second.
 struct ClockBase {
   CUevent event = nullptr;
   int64_t ns = 0;
@@ -100,8 +101,8 @@ class CudaDevice {
   int64_t ReachedNs(const ClockBase& base, CUevent event) const;
 
   // Memory aligned to 256 bytes. RESOURCE_EXHAUSTED if there is not enough. Does not wait for work
-  // of the device: memory comes from a pool that keeps freed memory, or from the MemorySource. (A
-  // device without memory pools uses cuMemAlloc and cuMemFree, which may wait.)
+  // of the device: memory comes from a pool that keeps freed memory, or from the MemorySource. But
+  // a device without memory pools uses cuMemAlloc and cuMemFree, which may wait.
   absl::StatusOr<CUdeviceptr> Allocate(int64_t bytes);
   // Frees `memory` during a later Allocate once `event` (null: none) is reached, at the latest with
   // the device. Takes ownership of the event, which is not a timed one.

@@ -34,9 +34,9 @@
 namespace meshift {
 namespace {
 
+// From this version on, if the list names only all-reduce, the other collectives have no algorithm.
 constexpr NcclVersion kNamedCollectivesOnly{2, 31, 0};
 
-// Since 2.31, if the list names only all-reduce, the other collectives have no algorithm.
 std::string TreeForAllReduce(const NcclVersion& version) {
   return version < kNamedCollectivesOnly ? "allreduce:tree" : "ring,tree;allreduce:tree";
 }

@@ -1,5 +1,5 @@
-// Named profiles of the variables that NCCL reads from the process's environment: sets them, undoes
-// them, and checks whether the environment keeps a profile's promise.
+// Sets the variables that NCCL reads from the process's environment to a named profile, restores
+// them, and checks whether the environment gives what the profile promises.
 //
 //   auto applied =
 //       ApplyNcclProfile(NcclProfile::kBatchInvariant, version, {}, environment).value();
@@ -7,7 +7,8 @@
 //   applied.Undo();
 //
 // NCCL reads some variables when it makes a communicator, others once per process, so apply a
-// profile before the first communicator. Only FindLoadedNccl() needs NCCL to be installed.
+// profile before the first communicator. Only FindLoadedNccl() needs NCCL to be installed. Not
+// thread-safe, since variables belong to the whole process. The parsers return INVALID_ARGUMENT.
 //
 // The effects of the variables are from the source of NCCL 2.28.9, and from the change of NCCL_ALGO
 // in 2.31 (vllm-project/vllm #58179). Other versions are assumed to behave the same, except that
@@ -30,10 +31,10 @@ namespace meshift {
 
 enum class NcclProfile : uint8_t {
   // The variables that NCCL's all-reduce needs to be batch-invariant (docs/reproducibility.md), and
-  // no others. Each communicator sets its own number of channels.
+  // no others. Promises batch invariance. Each communicator sets its own number of channels.
   kBatchInvariant,
-  // The variables that torchtitan sets (pull request 2994, after vLLM). Results then have the bits
-  // of a trainer or generator that sets them too.
+  // The variables that torchtitan sets (pull request 2994, after vLLM). Promises results with the
+  // bits of a trainer or generator that sets them too.
   kTorchtitanVllm,
 };
 // "batch-invariant", "torchtitan-vllm"
@@ -65,7 +66,7 @@ absl::StatusOr<LoadedNccl> FindLoadedNccl();
 struct NcclSetting {
   std::string name;
   std::string value;
-  bool effective = false;  // in this version of NCCL
+  bool effective = false;  // it has an effect in this version of NCCL
   bool bits = false;       // the bits of results depend on it
   std::string effect;      // what it does, or why it has no effect
 };
@@ -78,7 +79,7 @@ class Environment {
   virtual std::optional<std::string> Get(const std::string& name) const = 0;
   virtual void Set(const std::string& name, const std::optional<std::string>& value) = 0;
   // The file of the library that dlopen loads by this name, if it has one of the symbols `one_of`
-  // (empty: any library will do). Process() loads the library and closes it again.
+  // (empty: any library). Process() loads the library and closes it again.
   virtual std::optional<std::string> FindLibrary(const std::string& name,
                                                  absl::Span<const std::string> one_of) const = 0;
   // This process's own environment. Do not use it while other threads read or write variables.
@@ -89,7 +90,7 @@ class Environment {
 // NAME=value of NCCL's configuration files count, in this order: the file that NCCL_CONF_FILE
 // names, or else .nccl.conf in the user's home; then /etc/nccl.conf. The constructor reads the
 // files once. It does not read a FIFO, a device or a file larger than a MiB: variables that are not
-// set then have the value "unknown: FILE is ...", which breaks every profile.
+// set then read "unknown: FILE is ...", which breaks every promise. `process` must outlive this.
 class NcclEnvironment final : public Environment {
  public:
   explicit NcclEnvironment(Environment& process);
@@ -111,6 +112,7 @@ class NcclEnvironment final : public Environment {
   std::optional<std::string> unread_;         // the value of unset variables if a file is not read
 };
 
+// The result for one variable. kConflict: it has another value, and keeps it.
 struct NcclChange {
   enum class Outcome : uint8_t { kSet, kEqual, kConflict, kOverwritten };
   std::string name;
@@ -125,8 +127,8 @@ class AppliedProfile {
   absl::Span<const NcclChange> changes() const { return changes_; }  // one per setting
   // Whether all variables now have the profile's values.
   bool complete() const;
-  // Restores the previous value of each variable that the profile changed, unless its value has
-  // changed since. May be called twice.
+  // Restores the previous value of each variable that the profile changed, unless it no longer has
+  // the profile's value. The destructor does not. May be called twice.
   void Undo();
 
  private:

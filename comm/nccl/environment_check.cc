@@ -1,5 +1,6 @@
-// CheckNcclEnvironment: predicts NCCL's choices from the variables, after the source of NCCL 2.28.9
-// (src/init.cc, src/graph/connect.cc, src/graph/tuning.cc, src/plugin/).
+// Implements CheckNcclEnvironment of environment.h: predicts NCCL's choices from the variables,
+// after the source of NCCL 2.28.9 (src/init.cc, src/graph/connect.cc, src/graph/tuning.cc,
+// src/plugin/). Does not call NCCL. A value that it cannot judge breaks the promise.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +24,7 @@ namespace meshift {
 namespace {
 
 // From this version on NCCL chooses among ring, tree and symmetric kernels in one step. Whether its
-// bits then depend on the size has not been measured.
+// bits then depend on the size is not measured.
 constexpr NcclVersion kOneChoice{2, 31, 0};
 
 class Judge {

@@ -158,7 +158,7 @@ bool NcclGroups::AbortAll() {
       if (group->lent) continue;
       const ncclComm_t comm = group->comm_.exchange(nullptr, std::memory_order_acq_rel);
       // The abort of a communicator with an unfinished call waits for that call. Kernels of other
-      // communicators may hold it up, so those are aborted first.
+      // communicators may delay it, so those are aborted first.
       if (comm != nullptr) (group->busy_ ? busy : comms).push_back(comm);
     }
     collected_ = true;

@@ -8,17 +8,17 @@
 //   groups->Abort();                                     // any thread; returns at once
 //
 // A handle is removed from its group before its communicator is ended, so that no thread uses it
-// afterwards. A call of a blocking communicator may still be inside NCCL then: the abort gives
-// short calls 100 ms to return, and ends the others. While a communicator is being made, a thread
-// of NCCL's may store its handle at any time until the call that makes it has finished, or until
-// the abort of its parent has returned. The handle is read only after that.
+// afterwards. A call of a blocking communicator may still be inside NCCL then: the abort waits at
+// most 100 ms for such calls, then ends them. While a communicator is being made, a thread of
+// NCCL's may store its handle at any time until the call that makes it has finished, or until the
+// abort of its parent has returned. The handle is read only after that.
 //
 // ncclCommAbort waits for three things: the ranks of the same host must call it too, work on the
 // device must end, and graphs with captured operations must be destroyed. Kernels of another
-// communicator may hold these up, so all communicators are aborted in one NCCL group, on a thread
-// of its own.
+// communicator may delay these, so all communicators are aborted in one NCCL group, on a thread of
+// its own.
 //
-// Not a public header.
+// Thread-safe. A lent communicator is never ended. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_GROUPS_H_
 #define MESHIFT_COMM_NCCL_GROUPS_H_
 
@@ -49,8 +49,8 @@ struct NcclGroup {
   bool made_aside = false;
   bool blocking = false;  // calls return once launched; false also if unknown (lent)
   bool may_split = true;
-  std::vector<int64_t> ranks;  // ascending world ranks
-  int member = 0;
+  std::vector<int64_t> ranks;           // ascending world ranks
+  int member = 0;                       // this rank's index in `ranks`
   std::string config;                   // NcclSplit::kind that it was made with
   std::string name;                     // for NCCL's tools; NCCL keeps the pointer
   std::shared_ptr<NcclGroup> splitter;  // the parent of its splits in place of itself; may be null

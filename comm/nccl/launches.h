@@ -1,8 +1,8 @@
-// The launches of an NcclContext that may not have ended. Makes later launches wait for them on the
-// device, and finds one that takes too long. Has a lock of its own, so that the watchdog can check
-// while a launch is inside NCCL.
+// Remembers the launches of an NcclContext that may not have ended: makes later launches wait for
+// them on the device, and finds one that takes too long. Has a lock of its own, so that the
+// watchdog can check while a launch is inside NCCL.
 //
-//   MESHIFT_RETURN_IF_ERROR(launches.Open(group, {kind, 8, DType::kF32}, false, stream, 0));
+//   MESHIFT_RETURN_IF_ERROR(launches.Open(group, text, /*setup=*/false, stream, /*capture=*/0));
 //   ... NCCL's call ...
 //   MESHIFT_RETURN_IF_ERROR(launches.Close());      // its number is launches.last()
 //
@@ -10,7 +10,8 @@
 // and for the last launch of its group. So among the launches whose numbers are equal modulo
 // in_flight, only the first that has not ended can run.
 //
-// Not a public header.
+// Launches captured into a CUDA graph are neither numbered nor remembered. Errors are the driver's.
+// Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_LAUNCHES_H_
 #define MESHIFT_COMM_NCCL_LAUNCHES_H_
 
@@ -36,7 +37,7 @@ namespace meshift {
 // Describes a launch, for messages.
 struct CallText {
   CollectiveKind kind = CollectiveKind::kBarrier;
-  int64_t count = 0;
+  int64_t count = 0;  // elements
   DType dtype = DType::kU8;
 };
 
@@ -75,9 +76,9 @@ class Launches {
 
   // A launch that has exceeded its time-out.
   struct Late {
-    std::string text;  // "call 12 of group {0,1}, all_reduce of 8 f32 (32 bytes),"
-    bool launched = false;
-    int64_t limit_ns = 0;
+    std::string text;       // "call 12 of group {0,1}, all_reduce of 8 f32 (32 bytes),"
+    bool launched = false;  // else it is still inside NCCL
+    int64_t limit_ns = 0;   // the time-out
   };
   // Called periodically. A launch's time counts from the first Look() at which it could run: the
   // earlier work of its stream and the previous launch of its group have ended.

@@ -23,7 +23,7 @@ bool IsOneFile(const std::string& a, const std::string& b) {
   return a == b || std::filesystem::equivalent(a, b, error);
 }
 
-// The loaded files whose name, without folders, begins so.
+// The loaded files whose name, without folders, has this beginning.
 std::vector<std::string> LoadedFiles(const char* beginning) {
   struct Search {
     const char* beginning;

@@ -1,9 +1,9 @@
-// Which file of NCCL a process has, and whether there is more than one: a handle of one copy means
-// nothing to another.
+// Finds the files of NCCL and its plugins that this process has loaded, and refuses a communicator
+// of another copy of NCCL: one copy cannot use the handles of another.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckOneCopy(*nccl, lent.function));
 //
-// Not a public header.
+// Finds no copy that is linked into a file of another name. Thread-safe. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_LIBRARY_COPIES_H_
 #define MESHIFT_COMM_NCCL_LIBRARY_COPIES_H_
 
@@ -15,20 +15,20 @@
 
 namespace meshift {
 
-// The file that an address of code lies in, as it was loaded; empty where that is none.
+// The path of the loaded file that contains the function at `code`; empty if there is none.
 std::string FileOf(const void* code);
 
-// The files of NCCL itself (libnccl.so and what begins so) among those that the process has loaded.
+// The paths of the loaded files of NCCL itself: those whose names begin with "libnccl.so".
 std::vector<std::string> LoadedNcclFiles();
 
-// The files of its plugins among those (libnccl-net.so, libnccl-tuner.so and what begins so).
+// The paths of its loaded plugins: files whose names begin with "libnccl-" (libnccl-net.so).
 std::vector<std::string> LoadedNcclPlugins();
 
 // "NCCL 2.28.9 of /usr/lib/libnccl.so.2, plugins: /opt/libnccl-net.so", or "plugins: none".
 std::string DescribeNccl(const NcclLibrary& nccl);
 
-// Whether `nccl` is the copy that made a communicator. `function`: any function of that copy, or
-// null; then there must be one copy only. FAILED_PRECONDITION names the files of both.
+// Checks that `nccl` is the copy that made a communicator. `function`: any function of that copy;
+// null: unknown, so the process must have one copy only. FAILED_PRECONDITION names both files.
 absl::Status CheckOneCopy(const NcclLibrary& nccl, const void* function);
 
 }  // namespace meshift

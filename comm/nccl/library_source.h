@@ -1,5 +1,5 @@
-// The file and the environment variable by which NCCL is loaded, for NcclLibrary and
-// FindLoadedNccl.
+// The file name and the environment variable by which NcclLibrary and FindLoadedNccl find NCCL.
+// Loads nothing itself. Internal to comm/nccl.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(kNcclLibrarySource));
 #ifndef MESHIFT_COMM_NCCL_LIBRARY_SOURCE_H_

@@ -1,4 +1,5 @@
-// NcclCommunicator's collectives on blocks of unequal sizes: ReduceScatterV and AllGatherV.
+// Implements ReduceScatterV and AllGatherV of NcclCommunicator (nccl_communicator.h), for blocks of
+// unequal sizes. INVALID_ARGUMENT: a wrong number of counts, a negative count or a null buffer.
 #include <nccl.h>
 
 #include <cstddef>

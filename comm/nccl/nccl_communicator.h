@@ -1,13 +1,17 @@
-// Communicator over one ncclComm_t. Not a public header: meshift/nccl_engine.h makes them.
+// The collectives of meshift/communicator.h over one ncclComm_t, on device memory.
 //
-// Blocks of unequal sizes are an NCCL group of broadcasts, or of reductions to one member each.
+//   NcclCommunicator communicator(context, group);         // from NcclContext::Split()
+//   communicator.AllReduce(in, out, count, DType::kBF16, {.op = ReduceOp::kSum}, *stream);
 //
-// Reductions that NCCL cannot do with Meshift's arithmetic (native_reduction.h) are cut into
-// slices: each member receives its slice of every other contribution, reduces them in ascending
-// order of members (small floats in f32), and the results are gathered. Small all-reduces gather
-// all contributions instead, and every member reduces them. Both need scratch memory. A
-// communicator keeps it, and grows it when a call needs more; growing fails while a graph is
-// captured (FAILED_PRECONDITION). Reserve() allocates it beforehand.
+// INVALID_ARGUMENT: a stream of another engine, or bad arguments; after a failure, the context's
+// error. One thread at a time. Internal to comm/nccl.
+//
+// Reductions that NCCL does not do itself (native_reduction.h) are cut into slices: each member
+// receives its slice of every other contribution, reduces them in ascending order of members (f8,
+// f16 and bf16 in f32), and the results are gathered. Small all-reduces gather all contributions
+// instead, and every member reduces them. Both need scratch memory. A communicator keeps it, and
+// replaces it when a call needs more, but not while a graph is captured (FAILED_PRECONDITION).
+// Reserve() allocates it beforehand.
 #ifndef MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 #define MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 
@@ -31,7 +35,7 @@ namespace meshift {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // The job keeps `group` until the job ends; other communicators may use it too.
+  // `job` keeps `group` until it is destroyed; other communicators may use it too.
   NcclCommunicator(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group);
   ~NcclCommunicator() override;
 
@@ -80,7 +84,7 @@ class NcclCommunicator final : public Communicator {
   // `begins`: the first element of each member's block, then the end of the last block.
   absl::Status ReduceScatterSliced(const void* send, void* recv, absl::Span<const int64_t> begins,
                                    DType dtype, const Reduction& reduction, NcclStream& stream);
-  // Sets begins_ for blocks of `counts` elements. INVALID_ARGUMENT for a wrong or negative count.
+  // Sets begins_ for blocks of `counts` elements. INVALID_ARGUMENT: a wrong number, or one below 0.
   absl::Status SetBegins(std::string_view call, absl::Span<const int64_t> counts);
   // Reduces the members' blocks in scratch into `out`. This member's own block is at `own`, or in
   // scratch too if that is null.
@@ -102,7 +106,7 @@ class NcclCommunicator final : public Communicator {
   absl::Status GrowScratch(int64_t bytes, bool capturing);
   // Scratch memory of `bytes`. Makes `stream` wait for its previous use.
   absl::StatusOr<char*> TakeScratch(int64_t bytes, NcclStream& stream);
-  // Marks the end of this use: all its work is on `stream`.
+  // Ends this use of the scratch memory, all of whose work is on `stream`.
   absl::Status ScratchTaken(NcclStream& stream);
 
   const std::shared_ptr<NcclContext> context_;

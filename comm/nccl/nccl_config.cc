@@ -20,7 +20,7 @@
 namespace meshift {
 namespace {
 
-constexpr int kMaxInFlight = 16;
+constexpr int kMaxInFlight = 16;  // the limit of NcclOptions::max_in_flight
 // More thread blocks than this seldom make a collective faster.
 constexpr unsigned kEnoughCtas = 32;
 // NCCL's own limit of a communicator's channels.
@@ -36,8 +36,8 @@ int MaxCtasOf(const NcclOptions& options, int num_sms) {
   return std::max(ctas, options.min_ctas);
 }
 
-// A number of thread blocks, in any base as NCCL reads it. As many as there can be where a file
-// that was not read may say it.
+// The variable's number of thread blocks, in any base that strtoll knows, as NCCL reads it. For a
+// text without a number, as after a file that is not read, the largest number that NCCL allows.
 int CtasOf(const Environment& environment, const char* name) {
   const std::string text = environment.Get(name).value_or("");
   char* end = nullptr;

@@ -1,5 +1,10 @@
 // Translates NcclOptions for NCCL: checks them, makes the configuration of communicators, and
-// computes how many collectives may run at once. Not a public header.
+// computes how many collectives may run at once.
+//
+//   MESHIFT_RETURN_IF_ERROR(CheckOptions(options));
+//   ncclConfig_t config = ConfigOf(options, num_sms);
+//
+// All but CheckOptions need checked options. Makes no call of NCCL. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_NCCL_CONFIG_H_
 #define MESHIFT_COMM_NCCL_NCCL_CONFIG_H_
 
@@ -26,7 +31,7 @@ ncclConfig_t ConfigOf(const NcclOptions& options, int num_sms);
 // Counts NCCL's variables in `environment`, which override the configuration.
 int MaxInFlight(const NcclOptions& options, int num_sms, const Environment& environment);
 
-// The name of a group in NCCL's tools: "meshift:tp[0-7]", "meshift[0,2,4]".
+// The name of a group in NCCL's tools: "meshift:tp[0-7]", "meshift[0,2,4]". `ranks` ascend.
 std::string CommNameOf(const std::string& name, absl::Span<const int64_t> ranks);
 
 }  // namespace meshift

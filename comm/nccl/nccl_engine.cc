@@ -47,7 +47,7 @@ std::vector<int64_t> Iota(int64_t n) {
   return ranks;
 }
 
-// The library and the device, which a rank needs before the rendezvous.
+// NCCL's library and the device, which a rank needs before the rendezvous.
 struct Parts {
   std::shared_ptr<const NcclLibrary> nccl;
   std::shared_ptr<CudaDevice> device;

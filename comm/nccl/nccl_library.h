@@ -4,7 +4,7 @@
 //   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->GetUniqueId(&id), "ncclGetUniqueId"));
 //
 // Each function of the two lists is a member, with the type of its declaration in nccl.h:
-// nccl->AllReduce is ncclAllReduce. Not a public header.
+// nccl->AllReduce is ncclAllReduce. Versions before 2.28 are refused. Does not initialise NCCL.
 #ifndef MESHIFT_COMM_NCCL_NCCL_LIBRARY_H_
 #define MESHIFT_COMM_NCCL_NCCL_LIBRARY_H_
 

@@ -1,4 +1,5 @@
-// NcclAbsence and StartNcclEngine in a build with CUDA. nccl_start_absent.cc has the others.
+// Implements NcclAbsence and StartNcclEngine of meshift/nccl_engine.h in a build with CUDA.
+// nccl_start_absent.cc replaces it in a build without.
 #include "meshift/nccl_engine.h"
 
 namespace meshift {

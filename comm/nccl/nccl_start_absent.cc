@@ -1,4 +1,4 @@
-// Replaces nccl_start.cc in a build without CUDA: every start is UNIMPLEMENTED.
+// Replaces nccl_start.cc in a build without CUDA: StartNcclEngine returns UNIMPLEMENTED.
 #include <cuda_absence.h>
 
 #include "base/status.h"

@@ -3,6 +3,8 @@
 //
 //   auto meeting = Meet(bootstrap, here, nccl, device, environment).value();
 //   nccl->CommInitRankConfig(&comm, size, meeting.id, rank, &config);
+//
+// Makes no communicator. Waits at most the bootstrap's time-out. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_RENDEZVOUS_H_
 #define MESHIFT_COMM_NCCL_RENDEZVOUS_H_
 
@@ -27,7 +29,7 @@ struct NcclRendezvous {
 // Collective over the ranks of `bootstrap`. `here`: an error if this rank cannot take part; Meet
 // reports it to the others and returns it. If it is OK, `nccl` and `device` must not be null.
 // `environment` decides whether NCCL's all-reduce is batch-invariant. FAILED_PRECONDITION names
-// another rank that cannot take part, and why.
+// another rank that cannot take part, and why. Other errors are those of Bootstrap::Exchange().
 absl::StatusOr<NcclRendezvous> Meet(Bootstrap* bootstrap, const absl::Status& here,
                                     const NcclLibrary* nccl, CudaDevice* device,
                                     const Environment& environment);

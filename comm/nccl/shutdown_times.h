@@ -1,4 +1,4 @@
-// How long an NcclContext waits after a failure, and at its end. Not a public header.
+// How long an NcclContext waits after a failure, and at its end. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_SHUTDOWN_TIMES_H_
 #define MESHIFT_COMM_NCCL_SHUTDOWN_TIMES_H_
 

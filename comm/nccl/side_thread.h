@@ -1,10 +1,8 @@
 // A thread for NCCL calls that may block for long, or never return. Its owner can wait for it with
-// a time-out, and leave it running. Not cancellable.
+// a time-out, and leave it running. It cannot be cancelled. Internal to comm/nccl.
 //
 //   std::unique_ptr<SideThread> thread = SideThread::Start(device, [=] { return Abort(comms); });
 //   thread->Await(patience);    // true: Abort() has returned true
-//
-// Not a public header.
 #ifndef MESHIFT_COMM_NCCL_SIDE_THREAD_H_
 #define MESHIFT_COMM_NCCL_SIDE_THREAD_H_
 

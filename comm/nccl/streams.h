@@ -1,5 +1,11 @@
-// The NCCL engine's Stream (a CUstream), Event (a CUevent) and Buffer (device memory). Not a public
-// header.
+// The NCCL engine's Stream (a CUstream), Event (a CUevent) and Buffer (device memory).
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto stream, NcclStream::Create(context));
+//   MESHIFT_ASSIGN_OR_RETURN(auto event, NcclEvent::Create(context));
+//   MESHIFT_RETURN_IF_ERROR(event->Record(*stream));       // then event->Delay(*other_stream)
+//
+// One thread at a time uses a stream. Errors that a declaration does not name are the driver's.
+// Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_STREAMS_H_
 #define MESHIFT_COMM_NCCL_STREAMS_H_
 
@@ -50,8 +56,8 @@ class NcclEvent final : public Event {
 
   // Records the event on `stream`, replacing an earlier record.
   absl::Status Record(const NcclStream& stream);
-  // Makes later work on `stream` wait for the event. CUDA allows no wait between work inside and
-  // outside of a graph; such a wait is left out.
+  // Makes later work on `stream` wait for the event. INVALID_ARGUMENT if it was not recorded. CUDA
+  // allows no wait between work inside and outside of a graph; such a wait is left out.
   absl::Status Delay(const NcclStream& stream) const;
 
   int64_t ReachedNs() const override;
@@ -68,9 +74,10 @@ class NcclEvent final : public Event {
   std::shared_ptr<const ClockBase> base_;
 };
 
-// Its work must be done before it is destroyed: the memory is freed at a later allocation.
+// Work that uses it must be done before it is destroyed: the memory is freed at a later allocation.
 class NcclBuffer final : public Buffer {
  public:
+  // INVALID_ARGUMENT: `bytes` is negative; RESOURCE_EXHAUSTED: the device has not enough memory.
   static absl::StatusOr<std::unique_ptr<NcclBuffer>> Create(std::shared_ptr<NcclContext> job,
                                                             int64_t bytes);
   NcclBuffer(std::shared_ptr<NcclContext> job, CUdeviceptr memory, int64_t bytes)

@@ -1,5 +1,11 @@
 // Symmetric memory of the NCCL engine: memory of ncclMemAlloc, registered with a communicator as a
-// symmetric window. Not a public header.
+// symmetric window.
+//
+//   auto buffer = NcclSymmetricBuffer::Create(context, group, /*number=*/0, bytes).value();
+//   MESHIFT_RETURN_IF_ERROR(buffer->Register());           // on all members
+//
+// The caller first makes sure that WhyNoWindows() is empty on all members, and that all have
+// memory: Register() waits for all members. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_SYMMETRIC_H_
 #define MESHIFT_COMM_NCCL_SYMMETRIC_H_
 
@@ -23,7 +29,7 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
   static absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> Create(
       std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group, int64_t number,
       int64_t bytes);
-  // Waits for all work so far, deregisters and frees the memory. If the group has failed, the
+  // Waits for all work so far, deregisters and frees the memory. If the context has failed, the
   // memory is leaked, since its work may never end.
   ~NcclSymmetricBuffer() override;
 

@@ -4,7 +4,7 @@
 //
 //   const TraceRange range("meshift:a[0-3]");
 //
-// Not a public header.
+// The thread that makes a range destroys it, the last one first. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_TRACE_RANGE_H_
 #define MESHIFT_COMM_NCCL_TRACE_RANGE_H_
 

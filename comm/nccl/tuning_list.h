@@ -4,11 +4,11 @@
 //   const auto list = TuningList::Algorithms("ring,tree;allreduce:tree");
 //   list->Allows(NcclFunction::kAllGather, "ring");      // true
 //   list->AllowsOnly(NcclFunction::kAllReduce, "tree");  // true
-//   list->ToString(NcclFunction::kReduce);               // "ring,tree"
+//   list->ToString(NcclFunction::kReduce);               // "tree,ring"
 //
 // Entries are separated by ';'. The first may omit the name of a function, and then applies to all.
 // A later entry replaces an earlier one of its function. '^' excludes the names. Names are compared
-// without case; spaces are not removed.
+// without case; spaces are not removed. Knows the names of NCCL 2.28. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_TUNING_LIST_H_
 #define MESHIFT_COMM_NCCL_TUNING_LIST_H_
 

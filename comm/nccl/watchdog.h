@@ -2,7 +2,7 @@
 //
 //   Watchdog watchdog([&] { job.Look(); }, [&] { return job.LookEvery(); });
 //
-// Not a public header.
+// Both functions run on that thread, and must not destroy the Watchdog. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_WATCHDOG_H_
 #define MESHIFT_COMM_NCCL_WATCHDOG_H_
 

@@ -1,5 +1,5 @@
-// The bytes that one member of a collective call sends, by the conventions of docs/plan_format.md.
-// All sizes are in bytes.
+// Computes the bytes that one member of a collective call sends, by docs/plan_format.md (an engine
+// may send more or less). All sizes are in bytes, at least 0. Results saturate at INT64_MAX.
 //
 //   AllReduceBytes(800, 40);        // 1560: a ring sends 2 * 800 * 39 / 40
 //   BlockBytes(100, 4);             // 300: reduce-scatter and all-gather of blocks of 100 bytes
@@ -18,7 +18,7 @@ inline int64_t AllReduceBytes(int64_t bytes, int64_t n) {
   return MulDivCeil(bytes, 2 * (n - 1), n);
 }
 
-// A reduce-scatter or an all-gather of blocks of `block_bytes` among `n` members.
+// A reduce-scatter or an all-gather of blocks of `block_bytes` among `n` members. REQUIRES: n >= 1.
 inline int64_t BlockBytes(int64_t block_bytes, int64_t n) {
   return SaturatingMul(block_bytes, n - 1);
 }

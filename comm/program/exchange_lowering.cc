@@ -1,6 +1,7 @@
-// Lowers the steps that send messages of exact size: all_to_all, exchange, and crossings from one
-// mesh to another. A message that is contiguous in memory is sent from, or received at, its place;
-// others are packed.
+// Implements the part of StepLowering (step_lowering.h) for steps that send messages of exact size:
+// all_to_all, exchange, and crossings from one mesh to another. A message that is contiguous in
+// memory is sent from, or received at, its place; others are packed. INVALID_ARGUMENT: the
+// workspace is too small.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

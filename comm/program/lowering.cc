@@ -63,7 +63,7 @@ absl::Status CheckPlan(const Plan& plan) {
   return absl::OkStatus();
 }
 
-// A mesh dim of size 1 does not count as partial.
+// Whether a mesh dim of more than one rank is partial.
 bool IsPartial(const Sharding& sharding) {
   for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
     if (sharding.placement(d).IsPartial() && sharding.mesh().dim(d).size > 1) return true;

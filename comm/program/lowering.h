@@ -3,8 +3,10 @@
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, rank));
 //
+// Lower() reads no tensor data and calls no engine. Workspace sizes are in bytes. Thread-safe.
+//
 // Values between two steps alternate between the low and the high end of the workspace. The pieces
-// that a step packs lie between them. So the workspace is as large as the largest step needs.
+// that a step packs lie between them. Thus the workspace is as large as the largest step needs.
 //
 // Strided tensors: copies (slices, packing, unpacking) read and write them directly. A call or cast
 // that needs contiguous memory works on a copy in the workspace, or in the other tensor if that is
@@ -32,8 +34,9 @@ struct LoweringOptions {
   // workspace; but an all_reduce of equal contiguous tensors runs in place. A plan without steps
   // does nothing if the layouts are equal.
   bool one_buffer = false;
-  // The source's memory is used for values and pieces that fit, once the source was read. Ignored
-  // for a strided source, and with one_buffer, since the memory is the target's then.
+  // The program may overwrite the source: once it has read the source, it keeps values and pieces
+  // that fit there. Ignored for a strided source, and with one_buffer, since the memory is the
+  // target's then.
   bool consume_source = false;
   friend bool operator==(const LoweringOptions&, const LoweringOptions&) = default;
   template <typename H>
@@ -51,10 +54,10 @@ struct LoweringOptions {
 // since all ranks of a root take part in making them (comm/executor/group_cache.h).
 //
 // The plan need not be verified: the program of any plan stays inside its buffers, and all members
-// of a group come to the same decisions. INVALID_ARGUMENT: a step does not match its shardings; the
-// workspace is too small; strides have the wrong number, are too large, let elements of the target
-// overlap, or cut a byte of f4e2m1. UNIMPLEMENTED: a step whose wire dtype is not the tensor's, or
-// a mesh of more than 64 dims.
+// of a group come to the same decisions. INVALID_ARGUMENT: `rank` is negative; the steps do not
+// lead from source to target; a step does not match its shardings; the workspace is too small;
+// strides have the wrong number, are too large, let elements of the target overlap, or cut a byte
+// of f4e2m1. UNIMPLEMENTED: a step's wire dtype is not the tensor's, or a mesh has over 64 dims.
 absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options = {});
 
 }  // namespace meshift

@@ -23,8 +23,8 @@ int64_t Alignment(int64_t bytes) { return std::min<int64_t>(16, bytes & -bytes);
 struct PartCall {
   int part = 0;
   const Instruction* call = nullptr;
-  int64_t bytes = 0;   // of a member's piece
-  int64_t offset = 0;  // in the pieces of all parts
+  int64_t bytes = 0;   // of a member's piece; of unequal pieces: the bitwise or of their sizes
+  int64_t offset = 0;  // of this part in a member's piece of the merged call
 };
 
 // A message of one part.
@@ -35,6 +35,7 @@ struct PartMessage {
   int64_t bytes = 0;
 };
 
+// One use: Run() moves the result out.
 class Merger {
  public:
   explicit Merger(absl::Span<const MergePart> parts)
@@ -98,6 +99,7 @@ class Merger {
     at.offset += bytes;
     return at;
   }
+  // The buffer of a merged call of `bytes`. All calls share it, so it grows to the largest.
   Location Buffer(int64_t bytes) {
     buffer_bytes_ = std::max(buffer_bytes_, RoundUp(bytes, kWorkspaceAlignment));
     return buffer_;
@@ -327,7 +329,8 @@ class Merger {
       const absl::Span<const int64_t> counts = parts_[c.part].program->CountsOf(*c.call);
       return Bytes(c.call->dtype, counts.empty() ? c.call->count : counts[member]);
     };
-    // The order is the same on all members, since they know all counts.
+    // The order is the same on all members, since they know all counts. The bitwise or of sizes has
+    // the smallest of their alignments.
     for (PartCall& c : calls) {
       for (size_t m = 0; m < members; ++m) c.bytes |= bytes_of(c, m);
     }
