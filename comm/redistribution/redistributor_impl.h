@@ -1,5 +1,12 @@
 // The implementation of Redistributor, shared with the handles of its runs: caches, communicators,
-// streams, the order of its calls, and its first error. Internal.
+// streams, the order of its calls, and its first error. Internal to comm/redistribution.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto impl, RedistributorImpl::Create(mesh, engine, options));
+//   MESHIFT_ASSIGN_OR_RETURN(RunHandle run, impl->Redistribute({.from = from, .to = to, ...}));
+//
+// Public functions have the limits and errors of those of Redistributor (meshift/redistributor.h)
+// that call them. They are safe for concurrent use, except for last_run(): `issuing_` serialises
+// calls. After the first error of the engine or of a peer, all calls return that error.
 //
 // The functions of a cached call are marked hot. Linkers place such functions together, so that a
 // call with cold caches touches fewer pages (//bench:submission_lines measures that).

@@ -1,4 +1,5 @@
-// The options with which a redistributor makes its plans.
+// Implements PlanningOptions: the options with which a redistributor makes its plans. Checks
+// nothing.
 #include "meshift/redistributor.h"
 
 namespace meshift {
