@@ -1,5 +1,5 @@
-// The readable description of a call in records and logs. All calls of a program share one. The
-// maker keeps to the limits below (comm/redistribution/redistributor_record.cc); nothing else does.
+// The readable description of a call in records and logs. All calls of a program share one.
+// comm/redistribution/redistributor_record.cc makes it and keeps to the limits below.
 //
 //   auto text = std::make_shared<CallText>();
 //   text->plan = "plan 6f..: f32[8] P -> R";

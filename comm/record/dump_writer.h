@@ -3,8 +3,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::string path, WriteDump(dump, "/var/tmp/job7"));
 //     // "/var/tmp/job7/meshift-node3-rank00012.json"
 //
-// Checks nothing in a Dump. Texts are cut to 4,096 bytes. Safe for concurrent use, except for two
-// writes of one rank to one folder.
+// Does not check the Dump. Cuts each text, also a list of ranks, to 4,096 bytes. Safe for
+// concurrent use, except for two writes of one rank to one folder.
 #ifndef MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 #define MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 

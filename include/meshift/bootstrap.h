@@ -1,12 +1,13 @@
-// How the ranks of a job find each other: their numbers, an exchange of bytes at set-up, and the
-// control channel.
+// Lets the ranks of a job find each other: gives their numbers, exchanges bytes at set-up, and
+// opens the control channel, through which ranks compare plans and report failures.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto bootstrap, Bootstrap::FromTorchrun());
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> ids, bootstrap->Exchange(my_id));
 //
 // A hub in rank 0's process forwards messages. The other ranks connect to it by TCP; ranks of one
 // process reach it directly. meshift/mpi_engine.h has MpiBootstrap(), which starts from MPI.
-// docs/engines.md says which peers are trusted.
+// docs/engines.md says which peers are trusted. It does not start processes, and does not carry
+// tensors. Time-outs are in nanoseconds.
 #ifndef MESHIFT_BOOTSTRAP_H_
 #define MESHIFT_BOOTSTRAP_H_
 
