@@ -18,7 +18,6 @@ namespace {
 
 using Kind = Instruction::Kind;
 
-// `count` elements at `at`.
 Value Elements(Location at, DType dtype, int64_t count) {
   return Value::RowMajor(at, dtype, Box{Shape{0}, Shape{count}});
 }

@@ -1,5 +1,4 @@
-// A redistributor's cache of plans and of their programs for its rank. Internal to
-// comm/redistribution.
+// A redistributor's cache of plans and of this rank's programs. Internal to comm/redistribution.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto entry, cache.Find({&from, &to, reduce_dtype}));
 //   MESHIFT_ASSIGN_OR_RETURN(Call * call, cache.CallOf(*entry, layouts));
@@ -60,7 +59,7 @@ struct ProgramEntry {
   explicit ProgramEntry(Program p) : workspace_bytes(p.workspace_bytes), program(std::move(p)) {}
   // Every call reads the first members, so they are adjacent.
   const int64_t workspace_bytes;           // the program's
-  GroupStream* first_lane = nullptr;       // of the first part
+  GroupStream* first_lane = nullptr;       // the stream of the first part
   std::unique_ptr<Executable> executable;  // null before the first run
   std::vector<Part> parts;
   std::vector<Communicator*> communicators;  // one per group
@@ -161,7 +160,6 @@ class PlanCache {
   absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PlanEntry>> Make(const Plan& plan);
   std::shared_ptr<ProgramEntry> Add(Program program);
-  // The call of one plan's program.
   std::shared_ptr<Call> AddCall(Program program, const Fingerprint& fingerprint,
                                 std::shared_ptr<const std::string> text);
 

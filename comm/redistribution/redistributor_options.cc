@@ -1,5 +1,4 @@
-// Implements PlanningOptions: the options with which a redistributor makes its plans. Checks
-// nothing.
+// PlanningOptions(): the options with which a redistributor makes its plans. Checks nothing.
 #include "meshift/redistributor.h"
 
 namespace meshift {

@@ -1,5 +1,4 @@
-// RedistributorImpl's calls that name symmetric memory, and MakeSymmetricPool
-// (redistributor_impl.h).
+// RedistributorImpl's calls that name symmetric memory, and its MakeSymmetricPool().
 //
 // Whether such a call uses it depends on the plan and on the call's arguments: the pool, the blocks
 // and the offsets. All of them are posted with the plan's fingerprint, so that ranks with different

@@ -1,5 +1,4 @@
-// Orders the calls of several threads by their tickets: 0, 1, 2, ... Internal to
-// comm/redistribution.
+// Orders calls of several threads by their tickets: 0, 1, 2, ... Internal to comm/redistribution.
 //
 //   MutexLock lock(mutex);
 //   MESHIFT_RETURN_IF_ERROR(line.Enter(lock, ticket, timeout, health));

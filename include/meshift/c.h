@@ -28,9 +28,9 @@
 // Errors. A function that can fail returns a meshift_code. Its last argument, `error`, may be NULL.
 // Otherwise *error becomes NULL, or after a failure the message, which the caller frees with
 // meshift_free; it stays NULL if out of memory. A function that fails sets its output handles and
-// texts to NULL. INVALID_ARGUMENT, with the name of the argument: an argument is NULL but must not
-// be, a text or a number is invalid, or the `size` of a struct is wrong. RESOURCE_EXHAUSTED: out of
-// memory. Functions throw no exceptions.
+// texts to NULL. INVALID_ARGUMENT: an argument is NULL but must not be; the `size` of a struct is
+// wrong; a text or a number is invalid; an index is negative, or not below the number of items.
+// RESOURCE_EXHAUSTED: out of memory. Functions throw no exceptions.
 //
 // Units. Times are in nanoseconds (names end in _ns), memory and offsets in bytes, `count` and
 // strides in elements, unless a comment says otherwise.
@@ -323,7 +323,6 @@ typedef struct meshift_plan_info {
 } meshift_plan_info;
 MESHIFT_EXPORT meshift_code meshift_plan_get_info(const meshift_plan* plan, meshift_plan_info* info,
                                                   char** error);
-// 0 <= mesh < num_meshes.
 MESHIFT_EXPORT meshift_code meshift_plan_mesh(const meshift_plan* plan, int32_t mesh,
                                               meshift_mesh** out, char** error);
 
@@ -360,7 +359,6 @@ typedef struct meshift_step {
   int64_t bytes_sent;
   int64_t est_ns;
 } meshift_step;
-// 0 <= step < num_steps.
 MESHIFT_EXPORT meshift_code meshift_plan_step(const meshift_plan* plan, int32_t step,
                                               meshift_step* out, char** error);
 // "all_reduce{dp,tp} -> R,R"
@@ -393,7 +391,6 @@ typedef struct meshift_alternative {
   const char* reason;   // "" for the best
   int32_t num_steps;
 } meshift_alternative;
-// 0 <= index < count.
 MESHIFT_EXPORT meshift_code meshift_explanation_get(const meshift_explanation* explanation,
                                                     size_t index, meshift_alternative* alternative,
                                                     char** error);
@@ -417,7 +414,6 @@ typedef struct meshift_step_time {
   // below, each with its own link. Else 0.
   int64_t links_per_domain;
 } meshift_step_time;
-// 0 <= step < num_steps.
 MESHIFT_EXPORT meshift_code meshift_explanation_step_time(const meshift_explanation* explanation,
                                                           size_t index, int32_t step,
                                                           meshift_step_time* time, char** error);
@@ -484,7 +480,6 @@ typedef struct meshift_program_group {
   int64_t number;       // the group's number among those over these dims
   int32_t one_channel;  // 1: NCCL must give the communicator one channel (docs/nccl.md)
 } meshift_program_group;
-// 0 <= index < num_groups.
 MESHIFT_EXPORT meshift_code meshift_program_get_group(const meshift_program* program, size_t index,
                                                       meshift_program_group* group, char** error);
 
@@ -557,7 +552,6 @@ typedef struct meshift_instruction {
   size_t first_recv;
   size_t num_recvs;
 } meshift_instruction;
-// 0 <= index < num_instructions.
 MESHIFT_EXPORT meshift_code meshift_program_get_instruction(const meshift_program* program,
                                                             size_t index,
                                                             meshift_instruction* instruction,
@@ -574,7 +568,6 @@ typedef struct meshift_copy {
   const int64_t* src_strides;
   const int64_t* dst_strides;
 } meshift_copy;
-// 0 <= index < num_copies of the program.
 MESHIFT_EXPORT meshift_code meshift_program_get_copy(const meshift_program* program, size_t index,
                                                      meshift_copy* copy, char** error);
 
@@ -585,7 +578,6 @@ typedef struct meshift_message {
   meshift_location at;
   int64_t count;  // > 0
 } meshift_message;
-// 0 <= index < num_messages of the program.
 MESHIFT_EXPORT meshift_code meshift_program_get_message(const meshift_program* program,
                                                         size_t index, meshift_message* message,
                                                         char** error);
@@ -628,7 +620,6 @@ MESHIFT_EXPORT meshift_code meshift_local_world_set_reduction_order(meshift_loca
                                                                     meshift_reduction_order order,
                                                                     int64_t domain_size,
                                                                     char** error);
-// 0 <= rank < num_ranks.
 MESHIFT_EXPORT meshift_code meshift_local_world_engine(const meshift_local_world* world,
                                                        int64_t rank, meshift_engine** engine,
                                                        char** error);
