@@ -1,13 +1,13 @@
 // Implements StepLowering::StagedAllReduce and StagedReduceScatter (step_lowering.h): ordered
 // reductions in blocks, in two stages. In a group of n members with blocks of k, the member with
-// index c (Members) has place c % k in block c / k, and owns a part of the result. A column is the
-// parts of all members with the same place.
+// index c (Members::IndexOf) has place c % k in block c / k, and owns a part of the result. A
+// column is the parts of all members with the same place.
 //
 //   1  inside each block: every member receives its column of the block's k contributions, and
 //      reduces them in order, in the dtype of accumulation
 //   2  across blocks, among members of one place: every owner receives its part of the results of
 //      all n / k blocks, reduces them in order, divides, and rounds once
-//   3  an all_reduce sends the parts across blocks, and then the columns inside each block
+//   3  in an all_reduce only: sends the parts across blocks, then the columns inside each block
 //
 // All messages are sent in the step's group, so no other communicators are needed. The additions
 // and their dtypes are the same as if an owner received all contributions itself
