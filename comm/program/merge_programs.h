@@ -8,8 +8,9 @@
 //
 // Gathers and messages are sent as bytes (u8), so that the parts may have different dtypes. A
 // merged call sends exactly the bytes of the parts' calls. Within its buffer, pieces are sorted by
-// the largest power of two that divides their sizes, descending, so that each is as aligned as its
-// size. comm/program/coalesce.h decides which programs to merge.
+// alignment, descending: the largest power of two, at most 16, that divides a piece's size in
+// bytes. So the offset of each piece is a multiple of its alignment. comm/program/coalesce.h
+// decides which programs to merge. Internal to comm/. A pure function.
 #ifndef MESHIFT_COMM_PROGRAM_MERGE_PROGRAMS_H_
 #define MESHIFT_COMM_PROGRAM_MERGE_PROGRAMS_H_
 
@@ -28,14 +29,14 @@ struct MergePart {
   std::vector<int> calls;
 };
 
-// The program of all parts, at least one. Part i is its tensor i. Step k of the result has call k
+// The program of all parts. Part i is its tensor i. Step k of the result has call k
 // of each part, and the local instructions before it; the last step also has all instructions after
 // its call. workspace_bytes is the sum of the parts', plus the largest buffer of a call.
 //
 // REQUIRES: all parts are programs of one rank; those with groups have the same meshes; call k has
 // the same kind and mesh dims in each part, and if it reduces, the same dtype and reduction. No
 // part's source or target overlaps memory that another part writes. INTERNAL if a violation is
-// noticed.
+// noticed; an overlap is not. INVALID_ARGUMENT: `parts` is empty.
 absl::StatusOr<Program> MergePrograms(absl::Span<const MergePart> parts);
 
 }  // namespace meshift

@@ -1,8 +1,11 @@
-// The messages that one rank sends and receives in an all_to_all or exchange. They are found
-// without comparing all pairs of ranks: boxes are products of intervals, so overlaps are found for
-// each tensor dim alone. Internal to the lowering.
+// Finds the messages that one rank sends and receives in an all_to_all or exchange. It does not
+// compare all pairs of ranks: boxes are products of intervals, so it finds overlaps for each tensor
+// dim alone. Internal to comm/program.
 //
 //   for (const Part& part : Senders(geometry, members, me)) { part.number; part.box; }
+//
+// REQUIRES: `geometry` and `members` are those of one step, and `me` is this rank's coordinate.
+// Pure functions, which never fail.
 #ifndef MESHIFT_COMM_PROGRAM_MESSAGE_PARTS_H_
 #define MESHIFT_COMM_PROGRAM_MESSAGE_PARTS_H_
 
@@ -23,8 +26,8 @@ struct Part {
   int64_t contribution = 0;  // in an ordered reduction: the index of the contribution; else 0
 };
 
-// Both functions return non-empty parts in the order of the members, including this rank's part to
-// itself. O(parts + members).
+// Senders and Receivers return non-empty parts by ascending `number`, with this rank's part to
+// itself. O(parts * log(parts) + members).
 
 // The members that hold, before the step, parts of this rank's box after it.
 std::vector<Part> Senders(const StepGeometry& geometry, const Members& members,
@@ -33,7 +36,8 @@ std::vector<Part> Senders(const StepGeometry& geometry, const Members& members,
 std::vector<Part> Receivers(const StepGeometry& geometry, const Members& members,
                             absl::Span<const int64_t> me);
 
-// Whether some member's box after the step is not inside its box before it. O(members).
+// Whether some member's box after the step, if not empty, is not inside its box before it.
+// O(members).
 bool AnyMemberLacks(const StepGeometry& geometry, const Members& members,
                     absl::Span<const int64_t> me);
 

@@ -1,6 +1,8 @@
-// Lowers reductions in ascending order of coordinates. Every member receives its slice of all
-// contributions and reduces them in order; an all_reduce then gathers the slices. So an element's
-// bits depend neither on its position nor on the links between ranks.
+// Implements StepLowering::OrderedAllReduce and OrderedReduceScatter (step_lowering.h): reductions
+// in ascending order of coordinates. Every member owns a slice of the result: it receives all
+// contributions to the slice and reduces them in order; an all_reduce then gathers the slices. So
+// an element's bits depend neither on its position in the tensor nor on the links between ranks.
+// The workspace holds all contributions to this rank's slice.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -16,7 +18,6 @@ namespace {
 
 using Kind = Instruction::Kind;
 
-// `count` elements at `at`.
 Value Elements(Location at, DType dtype, int64_t count) {
   return Value::RowMajor(at, dtype, Box{Shape{0}, Shape{count}});
 }

@@ -1,6 +1,6 @@
-// Plans of f4e2m1 tensors as plans of bytes. A byte holds two elements, so programs see a u8 tensor
-// whose last dim is half as long. No sharding cuts a byte, so the bytes of boxes and messages stay
-// the same.
+// Converts plans of f4e2m1 tensors to plans of bytes. A byte holds two elements, so programs see a
+// u8 tensor whose last dim is half as long. No sharding cuts a byte, so the bytes of boxes and
+// messages stay the same. Internal to comm/program. Pure functions.
 //
 //   PlanOfBytes(plan);                      // f4e2m1[8,6] -> u8[8,3], in every step
 //   StridesOfBytes({8, 6}, {12, 1});        // {6, 1}
@@ -13,11 +13,12 @@
 
 namespace meshift {
 
-// REQUIRES: the plan's source is f4e2m1. INVALID_ARGUMENT if a step has another dtype.
+// Keeps the fingerprint. INVALID_ARGUMENT if the source, the target or a step has another dtype.
 absl::StatusOr<Plan> PlanOfBytes(const Plan& plan);
 
-// Converts strides from elements to bytes; empty strides stay empty. INVALID_ARGUMENT if the last
-// dim is not contiguous or another stride is odd. Dims of size 1 may have any stride.
+// Converts strides from elements to bytes; `shape` is in elements. A wrong number of strides stays
+// as it is, for Lower() to refuse; an empty list means row-major. INVALID_ARGUMENT if the last dim
+// is not contiguous or another stride is odd. Dims of size 1 may have any stride.
 absl::StatusOr<Shape> StridesOfBytes(const Shape& shape, const Shape& strides);
 
 }  // namespace meshift

@@ -7,7 +7,9 @@
 //     // group 0 over 0: number 0 of {0,1}
 //     // 0 all_gather group 0: source+0 -> target+0, 8 f32
 //
-// A Program is a value. It has offsets into buffers, but no addresses.
+// A Program is a value: it has offsets into buffers, but no addresses. Offsets are in bytes, counts
+// in elements. Nothing here checks a program; Lower() makes only those that stay inside their
+// buffers.
 #ifndef MESHIFT_COMM_PROGRAM_PROGRAM_H_
 #define MESHIFT_COMM_PROGRAM_PROGRAM_H_
 
@@ -52,8 +54,8 @@ struct ProgramCopy {
 };
 
 struct ProgramMessage {
-  int peer = 0;  // the member's number in the communicator
-  Location at;
+  int peer = 0;       // the member's number in the communicator
+  Location at;        // of the contiguous elements to send, or where they are received
   int64_t count = 0;  // elements, > 0
   friend bool operator==(const ProgramMessage&, const ProgramMessage&) = default;
 };
@@ -75,6 +77,7 @@ struct ListRange {
   friend bool operator==(const ListRange&, const ListRange&) = default;
 };
 
+// A local operation or a collective call. Its kind says which of the fields it uses.
 struct Instruction {
   enum class Kind : uint8_t {
     kCopy,           // `copies`, in any order
@@ -126,10 +129,10 @@ struct Program {
   int num_tensors = 1;
   ProgramTensor source;  // without elements if this rank is not in the tensor's mesh
   ProgramTensor target;
-  // If both tensors are row-major, and plan and call have separate buffers (Buffers::kTwo): the
-  // plan's workspace_bytes, equal on all ranks. Else the bytes that this program needs. They are
-  // not more than the plan's if the plan was made for such buffers. 0 on a rank in no mesh of the
-  // plan.
+  // The plan's workspace_bytes, equal on all ranks, if plan and call have separate buffers
+  // (Buffers::kTwo), both tensors are row-major, and the source is not consumed. Else the bytes
+  // that this program needs: not more than the plan's if the plan was made for such buffers. 0 on a
+  // rank in no mesh of the plan.
   int64_t workspace_bytes = 0;
   // Source and target may begin at the same address: no instruction reads the source after one has
   // written to the target, except calls that run in place.

@@ -1,11 +1,15 @@
 // Builds a program step by step: places values and pieces in memory, collects copies into
-// instructions, and numbers groups. Internal to the lowering.
+// instructions, and numbers groups. Internal to comm/program. Not thread-safe.
 //
 //   ProgramBuilder build(plan.meshes(), rank, memory, num_steps);
 //   build.SetMesh(step.mesh);
 //   MESHIFT_RETURN_IF_ERROR(build.BeginStep(dtype, geometry.box_after()));
 //   build.AddCopy(build.in(), build.out(), part);
 //   Program program = std::move(build).Finish();
+//
+// The caller calls BeginStep once per step of the plan, in order; a plan without steps needs none.
+// A value is the data between two steps; a piece is scratch memory of one step. Adding an
+// instruction invalidates the references to earlier ones.
 #ifndef MESHIFT_COMM_PROGRAM_PROGRAM_BUILDER_H_
 #define MESHIFT_COMM_PROGRAM_PROGRAM_BUILDER_H_
 
@@ -44,7 +48,7 @@ struct Value {
 struct ProgramMemory {
   Value source;
   Value target;
-  int64_t workspace_bytes = 0;  // at most
+  int64_t workspace_bytes = 0;  // the limit
   // The source's memory is scratch memory once it was read. REQUIRES: the source is row-major.
   bool consume_source = false;
   // Only pieces may lie in the scratch memory, from the second step on. Then no rank needs more
@@ -77,8 +81,8 @@ class ProgramBuilder {
   // is free from now on.
   void EndInput();
 
-  // Copies `part`. Successive copies become one instruction, which may run them in any order,
-  // unless FlushCopies is called between them.
+  // Copies `part`, a box inside both values. Successive copies become one instruction, which may
+  // run them in any order, unless FlushCopies is called between them.
   void AddCopy(const Value& from, const Value& to, const Box& part);
   void FlushCopies();
   void AddFillZero(Location dst, int64_t bytes);  // does nothing for 0 bytes

@@ -1,5 +1,5 @@
-// The bytes that a rank's program sends, counted from the arguments of its calls, not taken from
-// the planner's estimates.
+// Counts the bytes that a rank's program sends in one run, from the arguments of its calls, not
+// from the planner's estimates. Pure functions, which never fail and do not check the program.
 //
 //   RecordOf(*Lower(plan, 3)).bytes_sent;   // {1560, 80}: at most the plan's steps()[i].bytes_sent
 #ifndef MESHIFT_COMM_PROGRAM_PROGRAM_BYTES_H_

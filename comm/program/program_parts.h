@@ -1,5 +1,6 @@
 // Assigns the instructions of a program to streams, one per group. Packing and unpacking run on the
-// stream of the group whose call they surround, so that programs of different groups overlap.
+// stream of the group whose call they surround, so that programs over different groups can run at
+// the same time. A pure function, which never fails; it neither makes streams nor orders them.
 //
 //   for (const ProgramSegment& s : SegmentsOf(program)) { ... streams[s.group] ... }
 //   for (const ProgramSegment& s : SegmentsOf(program, /*by_step=*/true)) { ... }   // to time them

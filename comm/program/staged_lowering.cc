@@ -1,16 +1,18 @@
-// Lowers ordered reductions in blocks, in two stages. In a group of n members with blocks of k,
-// coordinate c is place c % k of block c / k, and owns a part of the result. A column is the parts
-// of all members with the same place.
+// Implements StepLowering::StagedAllReduce and StagedReduceScatter (step_lowering.h): ordered
+// reductions in blocks, in two stages. In a group of n members with blocks of k, the member with
+// index c (Members::IndexOf) has place c % k in block c / k, and owns a part of the result. A
+// column is the parts of all members with the same place.
 //
 //   1  inside each block: every member receives its column of the block's k contributions, and
 //      reduces them in order, in the dtype of accumulation
 //   2  across blocks, among members of one place: every owner receives its part of the results of
 //      all n / k blocks, reduces them in order, divides, and rounds once
-//   3  an all_reduce sends the parts across blocks, and then the columns inside each block
+//   3  in an all_reduce only: sends the parts across blocks, then the columns inside each block
 //
 // All messages are sent in the step's group, so no other communicators are needed. The additions
 // and their dtypes are the same as if an owner received all contributions itself
-// (Reduction::block).
+// (Reduction::block). INVALID_ARGUMENT unless the step has two stages, and blocks of two or more
+// members divide a larger group evenly.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -26,7 +28,6 @@ namespace {
 
 using Kind = Instruction::Kind;
 
-// `count` elements at `at`.
 Value Elements(Location at, DType dtype, int64_t count) {
   return Value::RowMajor(at, dtype, Box{Shape{0}, Shape{count}});
 }
@@ -105,6 +106,7 @@ absl::StatusOr<Slots> TakeSlots(DType dtype, int64_t slots, int64_t size, Progra
   return taken;
 }
 
+// `stride`: elements from the begin of one block to that of the next.
 void AddReduce(Location blocks, int64_t stride, int64_t num_blocks, Location dst, int64_t count,
                DType dtype, const Reduction& reduction, ProgramBuilder* build) {
   if (count == 0) return;

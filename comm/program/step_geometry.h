@@ -1,5 +1,5 @@
 // The geometry of a step for one rank: the boxes of its group's members before and after the step,
-// and the tensor dims whose cuts change. Internal to the lowering.
+// and the tensor dims whose cuts change. Internal to comm/.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(StepGeometry geometry, StepGeometry::Create(before, step, me));
 //   geometry.box_before();                                    // what this rank holds
@@ -7,7 +7,8 @@
 //   members.SetCoordinate(members.IndexOfNumber(3), &at);     // `at` begins as a copy of `me`
 //   geometry.BoxAfter(at);                                    // what member 3 will hold
 //
-// `me` is the rank's coordinate.
+// `me` is the rank's coordinate. Boxes and intervals have global indices. All objects are
+// immutable. REQUIRES: meshes have at most 64 dims.
 #ifndef MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_
 #define MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_
 
@@ -32,7 +33,7 @@ inline bool Has(MeshMask mask, int d) { return (mask >> d & 1) != 0; }
 // communicators). On a row-major mesh the two are equal.
 class Members {
  public:
-  // REQUIRES: `mesh_dims` ascending.
+  // `mesh` must outlive this. REQUIRES: `mesh_dims` ascending.
   Members(const DeviceMesh& mesh, absl::Span<const int> mesh_dims, absl::Span<const int64_t> me);
 
   int64_t size() const { return size_; }
@@ -73,14 +74,15 @@ struct MovedDim {
 
 class StepGeometry {
  public:
-  // INVALID_ARGUMENT: a moving mesh dim is not among the step's. Keeps references to `before` and
-  // `step`.
+  // INVALID_ARGUMENT: a mesh dim whose cut changes is not among the step's. `step` must outlive the
+  // result.
   static absl::StatusOr<StepGeometry> Create(const Sharding& before, const Step& step,
                                              absl::Span<const int64_t> me);
 
   const DeviceMesh& mesh() const { return *mesh_; }
   absl::Span<const MovedDim> moved() const { return moved_; }
-  // The moving mesh dims that cut before, and after, the step.
+  // The mesh dims that cut the moved tensor dims before, and after, the step, without the common
+  // outermost cuts.
   MeshMask cut_before() const { return cut_before_; }
   MeshMask cut_after() const { return cut_after_; }
   const Box& box_before() const { return box_before_; }  // of this rank

@@ -1,5 +1,5 @@
 // Lowers one step of a plan for one rank: adds the step's copies and calls to a ProgramBuilder.
-// Internal to the lowering.
+// Internal to comm/program. Not thread-safe. After an error the builder's program is incomplete.
 //
 //   StepLowering lower(mesh, rank, me, &builder, /*one_buffer=*/false);
 //   MESHIFT_RETURN_IF_ERROR(lower.Add(geometry, before, step));   // after builder.BeginStep
@@ -40,6 +40,7 @@ class StepLowering {
   static void NamePartition(const Step& step, ProgramBuilder* build);
 
   // INVALID_ARGUMENT if the step does not match its shardings, or the workspace is too small.
+  // INTERNAL for a relabel, which AddCrossing lowers.
   absl::Status Add(const StepGeometry& g, const Sharding& before, const Step& step);
   // Lowers a plan without steps: copies `source` to `target`.
   absl::Status AddWithoutSteps(const Value& source, const Value& target);

@@ -17,6 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
+// AwaitDump()'s limit: a failed job must end even if the folder's file system hangs.
 constexpr std::chrono::seconds kDumpPatience(2);
 
 int64_t Ms(int64_t ns) { return ns / 1'000'000; }
@@ -88,6 +89,8 @@ void CallRecord::StartWatching() {
   thread_ = std::thread([this] { Watch(); });
 }
 
+// The pause between two checks: 1/16 of the shorter time-out, so that a hang is seen with little
+// delay. At most 100 ms if on_ended or the trigger file depends on the checks, else 1 s.
 nanoseconds CallRecord::Tick() const {
   const Timeouts timeouts = engine_->timeouts();
   const nanoseconds least = std::min(timeouts.setup, timeouts.running);

@@ -7,10 +7,13 @@
 //   ... issue the call ...
 //   source->End(slot, {...});
 //
+// The record keeps the last RecordOptions::calls calls in memory. It is written to a file on
+// request, and on the engine's first failure if there is a folder for it. Internal to comm/.
+//
 // The watchdog is one thread per engine, from the first call until the last redistributor is
-// destroyed. It checks the oldest unfinished call of each redistributor. The time-out counts from
-// the time when that call could run: the latest of when it was issued, when the calls before it
-// ended, and when the events that it waits for were reached.
+// destroyed, unless RecordOptions::watchdog is false. It checks the oldest unfinished call of each
+// redistributor. The time-out counts from the time when that call could run: the latest of when it
+// was issued, when the calls before it ended, and when the events that it waits for were reached.
 #ifndef MESHIFT_COMM_RECORD_CALL_RECORD_H_
 #define MESHIFT_COMM_RECORD_CALL_RECORD_H_
 

@@ -9,7 +9,7 @@
 namespace meshift {
 namespace {
 
-// The number of slots that Look() checks per lock.
+// The number of slots that Look() checks per lock, so that Begin() waits only shortly.
 constexpr size_t kLookAtOnce = 64;
 
 int32_t ThreadNumber() {
@@ -47,7 +47,7 @@ CallRing::CallRing(Engine* engine, int64_t size, Reporter report)
 }
 
 uint32_t CallRing::AddSource() {
-  constexpr size_t kManySources = 64;
+  constexpr size_t kManySources = 64;  // up to it, a new number is cheaper than the search
   const MutexLock lock(mutex_);
   for (uint32_t i = 0; sources_.size() > kManySources && i < sources_.size(); ++i) {
     if (!sources_[i].removed) continue;
@@ -135,7 +135,7 @@ void CallRing::Recycle(CallSlot* slot) {
 }
 
 void CallRing::Harvest() {
-  constexpr size_t kAtOnce = 16;
+  constexpr size_t kAtOnce = 16;  // bounds the time under the lock
   const TickClock::Reading now = clock_.Read();
   // The last slot is that of the call that begins now.
   for (size_t i = 0; i < kAtOnce && unharvested_ > 1; ++i) {

@@ -1,6 +1,5 @@
 // A ring buffer of the last calls of an engine's redistributors: when each was issued, and the
-// events with which it ends, so that another thread can find out when it ended. Internal to
-// comm/record.
+// events with which it ends, so that another thread can find out when it ended. Internal to comm/.
 //
 //   CallSlot* slot = ring.Begin(source, {.call = 7, .text = &text}, &events);
 //   ... issue the call, which records `events` ...
@@ -8,8 +7,9 @@
 //   ... on another thread ...
 //   ring.Look(&oldest);
 //
-// Begin takes a lock for a few instructions. Begin and End do not allocate in a steady state: the
-// events of finished calls are reused.
+// A new call replaces the oldest one. Begin takes a lock for a few instructions. Begin and End do
+// not allocate in a steady state: the events of finished calls are reused. Times in ns are on the
+// steady clock.
 #ifndef MESHIFT_COMM_RECORD_CALL_RING_H_
 #define MESHIFT_COMM_RECORD_CALL_RING_H_
 
@@ -43,6 +43,7 @@ enum class CallState : uint8_t {
   kFailed,    // was issuing or in flight when its redistributor was destroyed
 };
 
+// The data of a call that Begin stores.
 struct CallHead {
   bool is_first = false;   // the first call of its program
   uint32_t num_done = 1;   // expected number of events with which it ends

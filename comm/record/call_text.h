@@ -1,4 +1,5 @@
 // The readable description of a call in records and logs. All calls of a program share one.
+// comm/redistribution/redistributor_record.cc makes it and keeps to the limits below.
 //
 //   auto text = std::make_shared<CallText>();
 //   text->plan = "plan 6f..: f32[8] P -> R";
@@ -29,7 +30,7 @@ struct CallText {
     int64_t count_in = 0;   // elements that this rank contributes
     int64_t count_out = 0;  // elements that this rank receives
     int64_t bytes = 0;      // sent by this rank
-    int group = 0;          // index into `groups`
+    int group = 0;          // index into `groups`; -1: omitted
   };
 
   std::string plan;                 // the fingerprint, the tensor, source and target placements

@@ -22,9 +22,10 @@ struct DumpedFailure {
   bool ok() const { return code.empty(); }
 };
 
+// One rank's record. docs/when_it_hangs.md, "The file", says what the fields mean.
 struct DumpFile {
-  static constexpr size_t kMaxBytes = 32 << 20;
-  static constexpr int64_t kMaxRanks = 1 << 20;
+  static constexpr size_t kMaxBytes = 32 << 20;  // of a file
+  static constexpr int64_t kMaxRanks = 1 << 20;  // of a job
 
   struct Redistributor {
     std::string name;
@@ -81,7 +82,7 @@ struct DumpFile {
 // memory are linear in the text, which may have at most kMaxBytes.
 absl::StatusOr<DumpFile> ReadDump(std::string_view text);
 
-// Parses ascending ranks below DumpFile::kMaxRanks: "0-3,7".
+// Parses ascending ranks below DumpFile::kMaxRanks: "0-3,7". INVALID_ARGUMENT: any other text.
 absl::StatusOr<std::vector<int64_t>> ParseRanksText(std::string_view text);
 
 struct DumpFolder {

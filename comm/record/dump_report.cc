@@ -26,6 +26,7 @@ struct Part {
   int64_t NumCalls() const { return calls.empty() ? 0 : calls.back()->call + 1; }
 };
 
+// A redistributor in all files.
 struct Whole {
   std::vector<int64_t> ranks;
   std::map<int64_t, Part> parts;  // by rank

@@ -1,7 +1,10 @@
-// Writes a record to a JSON file (docs/when_it_hangs.md, "The file").
+// Writes a rank's record of calls to a JSON file (docs/when_it_hangs.md, "The file").
 //
 //   MESHIFT_ASSIGN_OR_RETURN(std::string path, WriteDump(dump, "/var/tmp/job7"));
 //     // "/var/tmp/job7/meshift-node3-rank00012.json"
+//
+// Does not check the Dump. Cuts each text, also a list of ranks, to 4,096 bytes. Safe for
+// concurrent use, except for two writes of one rank to one folder.
 #ifndef MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 #define MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 
@@ -24,7 +27,7 @@ struct DumpedSource {
 };
 
 struct Dump {
-  std::string engine;   // its name
+  std::string engine;   // Engine::name()
   std::string library;  // Engine::Library()
   std::string host;
   int64_t rank = 0;
@@ -37,11 +40,11 @@ struct Dump {
   std::vector<RecordedCall> calls;  // by number
 };
 
-// The file's text, at most some 8 MiB: after the first 4 MiB, plans are written without their
-// steps.
+// The file's text. A call takes about 100 bytes. After the first 4 MiB of plans, plans are written
+// without their steps. ReadDump refuses texts of more than 32 MiB, which have some 300,000 calls.
 std::string DumpText(const Dump& dump);
 // Replaces the file atomically and syncs it to disk. Makes the folder if only its last part is
-// missing. Returns the path; an error names it.
+// missing. Returns the path. UNAVAILABLE: the system refuses; the message names the path.
 absl::StatusOr<std::string> WriteDump(const Dump& dump, const std::string& folder);
 // This machine's name; characters other than letters, digits and '.' become '-'.
 std::string DumpHostName();

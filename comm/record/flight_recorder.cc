@@ -20,8 +20,8 @@ namespace {
 using Call = DumpFile::Call;
 using Step = DumpFile::Step;
 
-constexpr size_t kMaxEntries = 200'000;
-constexpr int64_t kMaxGroupRanks = 4 << 20;
+constexpr size_t kMaxEntries = 200'000;      // bounds the size of a pickle, as the next
+constexpr int64_t kMaxGroupRanks = 4 << 20;  // in all groups together
 // The version of the format. The analyser reads the minor number: with this one, entries with the
 // same sequence number are one group.
 constexpr std::string_view kVersion = "2.10";

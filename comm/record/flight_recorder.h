@@ -42,8 +42,8 @@ absl::StatusOr<std::string> FlightRecord(const DumpFile& file,
 // The pickle of a rank without a record.
 std::string EmptyFlightRecord();
 
-// Calls `use` with the record of each rank of the job, in ascending order, until it returns an
-// error. `files` are by ascending rank.
+// Calls `use` with the record of each rank of the job, in ascending order. Returns the first error
+// of `use` or of FlightRecord. REQUIRES: `files` are from ReadDump, by strictly ascending rank.
 absl::Status ForEachFlightRecord(
     absl::Span<const DumpFile> files,
     absl::FunctionRef<absl::Status(int64_t rank, const std::string& record)> use);

@@ -6,7 +6,10 @@
 //   });
 //   MESHIFT_RETURN_IF_ERROR(json.Finish());
 //
-// After the first error all calls do nothing, and Finish returns the error with its byte.
+// After the first error calls read nothing, outputs are unspecified, and Finish returns the error
+// with its byte. A key of more than 64 bytes, and nesting deeper than 32, are errors. The reader
+// does not validate all of JSON: Skip takes any word, and strings may have any bytes. An escape
+// \u00XX becomes one byte, any larger one '?'. The text must outlive the cursor. Not thread-safe.
 #ifndef MESHIFT_COMM_RECORD_JSON_CURSOR_H_
 #define MESHIFT_COMM_RECORD_JSON_CURSOR_H_
 

@@ -4,6 +4,9 @@
 //   const TickClock clock;
 //   const int64_t ticks = clock.Now();
 //   clock.Read().ToNs(ticks);      // of the steady clock
+//
+// The rate is measured between the clock's construction and Read(), so two readings may convert the
+// same ticks to slightly different nanoseconds.
 #ifndef MESHIFT_COMM_RECORD_TICK_CLOCK_H_
 #define MESHIFT_COMM_RECORD_TICK_CLOCK_H_
 

@@ -1,12 +1,14 @@
-// A redistributor's cache of plans and of their programs for its rank. Internal.
+// A redistributor's cache of plans and of this rank's programs. Internal to comm/redistribution.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto entry, cache.Find({&from, &to, reduce_dtype}));
 //   MESHIFT_ASSIGN_OR_RETURN(Call * call, cache.CallOf(*entry, layouts));
 //
 // Plans come from a PlannerCache, which several redistributors may share. This cache keeps the
-// programs that are lowered from them for this rank, within a limit in bytes. It verifies plans of
-// the caller if `verify`. It makes no communicators, so that a refused call changes nothing. Not
-// thread-safe.
+// programs that are lowered from them for this rank, within a limit in bytes. It makes no
+// communicators, so that a refused call changes nothing. Not thread-safe. Errors: those of MakePlan
+// and Lower(). INVALID_ARGUMENT: `check_mesh` refuses a mesh, or a plan of the caller breaks a
+// rule. FAILED_PRECONDITION: a plan of the caller needs reductions of the engine that are
+// batch-invariant, and this engine's are not.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 
@@ -57,7 +59,7 @@ struct ProgramEntry {
   explicit ProgramEntry(Program p) : workspace_bytes(p.workspace_bytes), program(std::move(p)) {}
   // Every call reads the first members, so they are adjacent.
   const int64_t workspace_bytes;           // the program's
-  GroupStream* first_lane = nullptr;       // of the first part
+  GroupStream* first_lane = nullptr;       // the stream of the first part
   std::unique_ptr<Executable> executable;  // null before the first run
   std::vector<Part> parts;
   std::vector<Communicator*> communicators;  // one per group
@@ -113,9 +115,10 @@ struct FingerprintKey {
 
 class PlanCache {
  public:
-  // `planner`: its options have no reduce_dtype. `max_bytes`: the approximate limit of the programs
-  // of plans that the planner made, and the same again for plans of the caller. `coalesce_bytes`:
-  // for CoalesceTraitsOf(). `check_mesh` is called for each mesh of a new plan.
+  // `planner`: its options have no reduce_dtype. `verify`: whether to verify plans of the caller.
+  // `max_bytes`: the approximate limit of the programs of plans that the planner made, and the same
+  // again for plans of the caller. `coalesce_bytes`: for CoalesceTraitsOf(). `check_mesh` is called
+  // for each mesh of a new plan.
   PlanCache(int64_t rank, std::shared_ptr<PlannerCache> planner, bool verify, int64_t max_bytes,
             int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
       : rank_(rank),
@@ -132,10 +135,11 @@ class PlanCache {
   ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<PlanEntry>> Find(const PlanKey& what);
   // A plan of the caller, which is verified and lowered if it is not cached.
   absl::StatusOr<std::shared_ptr<PlanEntry>> Find(const Plan& plan);
-  // The call for tensors of these layouts. Valid until the next call of this function.
+  // The call for tensors of these layouts. Valid until the next call of this function, while
+  // `entry` is alive.
   absl::StatusOr<Call*> CallOf(PlanEntry& entry, const LoweringOptions& layouts);
-  // One call for a list of tensors. `plans`: each tensor's plan; `calls`: the call that would run
-  // it alone.
+  // One call for a list of at least one tensor. `plans`: each tensor's plan; `calls`: the call that
+  // would run it alone, from CallOf().
   absl::StatusOr<std::shared_ptr<Call>> Merge(absl::Span<const std::shared_ptr<PlanEntry>> plans,
                                               absl::Span<const std::shared_ptr<Call>> calls);
 
@@ -156,7 +160,6 @@ class PlanCache {
   absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PlanEntry>> Make(const Plan& plan);
   std::shared_ptr<ProgramEntry> Add(Program program);
-  // The call of one plan's program.
   std::shared_ptr<Call> AddCall(Program program, const Fingerprint& fingerprint,
                                 std::shared_ptr<const std::string> text);
 

@@ -1,5 +1,12 @@
 // The implementation of Redistributor, shared with the handles of its runs: caches, communicators,
-// streams, the order of its calls, and its first error. Internal.
+// streams, the order of its calls, and its first error. Internal to comm/redistribution.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto impl, RedistributorImpl::Create(mesh, engine, options));
+//   MESHIFT_ASSIGN_OR_RETURN(RunHandle run, impl->Redistribute({.from = from, .to = to, ...}));
+//
+// Public functions have the limits and errors of those of Redistributor (meshift/redistributor.h)
+// that call them. They are safe for concurrent use, except for last_run(): `issuing_` serialises
+// calls. After the first error of the engine or of a peer, all calls return that error.
 //
 // The functions of a cached call are marked hot. Linkers place such functions together, so that a
 // call with cold caches touches fewer pages (//bench:submission_lines measures that).
@@ -165,8 +172,6 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     return handle;
   }
 
-  // The functions below are called with issuing_ locked.
-
   // As TicketLine::Enter.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket) MESHIFT_REQUIRES(issuing_);
   // The cached call of a plan for the tensor's layouts. `may_be_null`: the tensor need not have
@@ -199,7 +204,6 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   // Checks a list, and looks up its call. Fills the list_ members; changes nothing else.
   absl::StatusOr<std::shared_ptr<Call>> CheckList(absl::Span<const Redistribution> list,
                                                   bool may_be_null) MESHIFT_REQUIRES(issuing_);
-  // Issues a call that names symmetric memory.
   absl::StatusOr<RunHandle> RunSymmetric(PlanEntry& plan, const Redistribution& what)
       MESHIFT_REQUIRES(issuing_);
   SymmetricDecision Decide(const PlanEntry& plan, const SymmetricUse& use,
@@ -245,7 +249,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     if (options_.expert.time_steps) record->events.clear();
     return record.get();
   }
-  // Puts a program of the call on its streams. Uses the lane's workspace if `buffers` has none.
+  // Puts a program of the call on its streams. Uses the workspace of its first stream if `buffers`
+  // has none.
   ABSL_ATTRIBUTE_HOT absl::Status Enqueue(const Call& call, ProgramEntry& program,
                                           ProgramBuffers buffers, Run* run)
       MESHIFT_REQUIRES(issuing_);

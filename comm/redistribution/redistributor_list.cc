@@ -1,4 +1,5 @@
-// RedistributorImpl's calls with a list of tensors.
+// RedistributorImpl's calls with a list of tensors (redistributor_impl.h). The tensors are moved in
+// any order, so none may write memory that another one uses. A list never uses symmetric memory.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The options with which a redistributor makes its plans.
+// PlanningOptions(): the options with which a redistributor makes its plans. Checks nothing.
 #include "meshift/redistributor.h"
 
 namespace meshift {

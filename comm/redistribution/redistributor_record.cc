@@ -1,4 +1,5 @@
-// RedistributorImpl's entries in the engine's record of calls.
+// RedistributorImpl's entries in the engine's record of calls (redistributor_impl.h). They describe
+// collective calls only, within the limits of CallText.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

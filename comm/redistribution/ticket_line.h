@@ -1,11 +1,12 @@
-// Orders the calls of several threads by their tickets: 0, 1, 2, ... Internal.
+// Orders calls of several threads by their tickets: 0, 1, 2, ... Internal to comm/redistribution.
 //
 //   MutexLock lock(mutex);
 //   MESHIFT_RETURN_IF_ERROR(line.Enter(lock, ticket, timeout, health));
 //   ... make the call; no other thread enters while the lock is held ...
 //   line.Leave(ticket, /*made=*/true);
 //
-// Guarded by the caller's lock, which is released while a thread waits.
+// All functions need the caller's lock, which Enter releases while it waits. Each successful Enter
+// needs one Leave.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
 

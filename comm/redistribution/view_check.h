@@ -1,5 +1,6 @@
 // Checks the views of a call: whether they match the shardings, and which bytes they use. Converts
-// them to options of the lowering. Internal to the redistributor.
+// them to options of the lowering. Internal to comm/. Pure functions: they compare addresses, in
+// bytes, but read no memory, and do not ask the system where memory lies.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckView("source", view, DType::kBF16, {4, 2}, /*rank=*/3));
 //   MESHIFT_ASSIGN_OR_RETURN(LoweringOptions layouts, LayoutsOf(source, target, false));
@@ -22,7 +23,7 @@
 namespace meshift {
 
 // INVALID_ARGUMENT unless `view` has the dtype and shape of `rank`'s local tensor, a stride per
-// dim, and stays within the address range.
+// dim, and positions within the range of ExtentOf (comm/tensor/strides.h).
 absl::Status CheckView(std::string_view name, const TensorView& view, DType dtype,
                        const Shape& shape, int64_t rank);
 

@@ -1,5 +1,11 @@
 // The redistributor's cached decision whether a call that names symmetric memory runs as one
-// symmetric call (hit) or as the ordinary plan (miss). Internal to the redistributor.
+// symmetric call (hit) or as the ordinary plan (miss). Internal to comm/redistribution.
+//
+//   const SymmetricKey key{plan.fingerprint(), pool.id(), use.source, use.target};
+//   const SymmetricDecision* decision = decisions.Find(key);    // in an LruCache; null: not there
+//   if (decision != nullptr && !decision->miss) communicator.CallSymmetric(decision->call, stream);
+//
+// Plain data, which checks nothing. redistributor_symmetric.cc makes the decisions.
 #ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_DECISION_H_
 #define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_DECISION_H_
 

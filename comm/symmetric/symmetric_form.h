@@ -1,12 +1,13 @@
-// Translates a plan into one call on symmetric memory, if that is possible. Internal to the
-// redistributor.
+// Translates a plan into one call on symmetric memory, if that is possible. Internal to comm/. A
+// pure function, which never fails. It does not ask whether the engine has such a call.
 //
 //   SymmetricForm form = SymmetricFormOf(plan, /*rank=*/3);
 //   if (form.miss) ...
 //
-// It is possible for a plan of one all-gather or reduce-scatter whose blocks are contiguous in the
-// whole tensor, in the order of the members. Each member then reads its data directly from the
-// others' tensors: blocks have their exact sizes, and nothing is padded or packed.
+// It is possible for a plan of one all-gather, one reduce-scatter, or one exchange that gathers, if
+// the members' blocks, in their order, are contiguous in the box that they form together. Each
+// member then reads its data directly from the others' tensors: blocks have their exact sizes, and
+// nothing is padded or packed. A reduce-scatter needs a dtype of whole bytes.
 #ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_FORM_H_
 #define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_FORM_H_
 
@@ -30,7 +31,7 @@ struct SymmetricForm {
   SymmetricCall::Kind kind = SymmetricCall::Kind::kAllGather;
   DType dtype = DType::kU8;  // all-gathers are of bytes
   Reduction reduction;
-  std::vector<int64_t> counts;  // elements of each member's block
+  std::vector<int64_t> counts;  // elements of `dtype` of each member's block
   int64_t source_bytes = 0;     // the largest of any member's source
   int64_t target_bytes = 0;     // the largest of any member's target
   int64_t bytes_sent = 0;       // bytes that others read from this member
@@ -38,7 +39,7 @@ struct SymmetricForm {
   bool needs_same_bits = false;
 };
 
-// REQUIRES: `rank` is in the plan's mesh. O(members of its group).
+// A miss if `rank` is not in the plan's mesh. O(members of its group).
 SymmetricForm SymmetricFormOf(const Plan& plan, int64_t rank);
 
 }  // namespace meshift

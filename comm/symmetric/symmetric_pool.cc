@@ -1,4 +1,5 @@
-// SymmetricPool (meshift/symmetric.h).
+// Implements SymmetricPool, CheckOptions and Name of meshift/symmetric.h. SymmetricSpace chooses
+// the places of blocks; the engine allocates the buffers, which live as long as the pool.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@ namespace {
 
 // The alignment that NCCL's windows need: a page.
 constexpr int64_t kBufferAlignment = 4096;
+// These keep the sum of all bytes far below 2^63.
 constexpr int64_t kMaxBufferBytes = int64_t{1} << 38;
 constexpr int64_t kMaxBuffers = 4096;
 

@@ -7,7 +7,8 @@
 //   space.GiveBack(*taken);
 //
 // Take() uses the smallest free range that is large enough; among equal ones the first. The results
-// depend only on the sequence of calls, so they are equal on all ranks. All calls take O(log n).
+// depend only on the sequence of calls, so ranks that make the same calls get the same ranges. Does
+// not align: the caller rounds sizes up. Take and GiveBack need O(log(free ranges)).
 #ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_SPACE_H_
 #define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_SPACE_H_
 
@@ -22,8 +23,8 @@ namespace meshift {
 class SymmetricSpace {
  public:
   struct Range {
-    int64_t buffer = 0;
-    int64_t offset = 0;
+    int64_t buffer = 0;  // number, from 0
+    int64_t offset = 0;  // bytes
     int64_t bytes = 0;
     friend bool operator==(const Range&, const Range&) = default;
   };

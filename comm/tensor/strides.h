@@ -5,6 +5,9 @@
 //   ExtentOf({4, 2}, {1, 4});               // {0, 8}: the columns of a 2x4 matrix
 //   FindOverlap({4, 2}, {1, 3});            // kYes: (3, 0) and (0, 1) have the same position
 //   RowMajorStrides({4, 2});                // {2, 1}
+//
+// Pure functions. REQUIRES: strides and shape have equal lengths; no size is negative; the product
+// of the sizes other than 0 fits into 64 bits.
 #ifndef MESHIFT_COMM_TENSOR_STRIDES_H_
 #define MESHIFT_COMM_TENSOR_STRIDES_H_
 
@@ -28,7 +31,7 @@ struct StridedExtent {
   friend bool operator==(const StridedExtent&, const StridedExtent&) = default;
 };
 // nullopt if a position is beyond +-2^63 / 32, so that offsets in bytes never overflow. Ignores
-// dims of size 1. REQUIRES: equal ranks, no negative size.
+// dims of size 1.
 std::optional<StridedExtent> ExtentOf(absl::Span<const int64_t> shape,
                                       absl::Span<const int64_t> strides);
 

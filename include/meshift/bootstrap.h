@@ -1,12 +1,13 @@
-// How the ranks of a job find each other: their numbers, an exchange of bytes at set-up, and the
-// control channel.
+// Lets the ranks of a job find each other: gives their numbers, exchanges bytes at set-up, and
+// opens the control channel, through which ranks compare plans and report failures.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto bootstrap, Bootstrap::FromTorchrun());
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> ids, bootstrap->Exchange(my_id));
 //
 // A hub in rank 0's process forwards messages. The other ranks connect to it by TCP; ranks of one
 // process reach it directly. meshift/mpi_engine.h has MpiBootstrap(), which starts from MPI.
-// docs/engines.md says which peers are trusted.
+// docs/engines.md says which peers are trusted. It does not start processes, and does not carry
+// tensors. Time-outs are in nanoseconds.
 #ifndef MESHIFT_BOOTSTRAP_H_
 #define MESHIFT_BOOTSTRAP_H_
 
@@ -26,10 +27,9 @@
 namespace MESHIFT_API meshift {
 
 // The place of a process in a job.
-
 struct JobRank {
-  int64_t rank = 0;  // 0 .. world_size - 1
-  int64_t world_size = 1;
+  int64_t rank = 0;              // 0 .. world_size - 1
+  int64_t world_size = 1;        // at most 2^20
   int64_t local_rank = 0;        // among the ranks of its host; the default device
   int64_t local_world_size = 0;  // number of ranks on its host; 0: unknown
 };
@@ -118,10 +118,10 @@ class Bootstrap {
   // All ranks in this process, as threads: element r belongs to rank r.
   static absl::StatusOr<std::vector<std::unique_ptr<Bootstrap>>> InProcess(
       int64_t world_size, Timeout timeout = kDefaultTimeout);
-  // Rank 0: opens the hub on `port` (0: a free one) and returns without waiting for the others. If
-  // one host has all ranks (job.local_world_size), the hub listens on loopback only. Otherwise it
-  // listens on the first address of `interfaces` (syntax of NCCL_SOCKET_IFNAME: "eth,ib", "=eth0",
-  // "^docker"), or on all addresses if that is empty.
+  // Rank 0: opens the hub on `port` (0: a free one) and returns without waiting for the others. The
+  // hub listens on the first address of `interfaces` (syntax of NCCL_SOCKET_IFNAME: "eth,ib",
+  // "=eth0", "^docker"). If that is empty, it listens on loopback only if one host has all ranks
+  // (job.local_world_size), else on all addresses.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> Listen(const JobRank& job, int port = 0,
                                                            Timeout timeout = kDefaultTimeout,
                                                            const std::string& interfaces = "");
@@ -143,10 +143,10 @@ class Bootstrap {
   // "token@host,host:port" of the hub; empty in process, under torchrun, and on ranks other than 0.
   // The token contains the job's secret: send it to the ranks over a private channel.
   virtual const std::string& address() const = 0;
-  // Returns the bytes that each rank passed, by rank; at most 4 MiB per rank and 128 MiB in all,
-  // else INVALID_ARGUMENT. Collective. DEADLINE_EXCEEDED: the message names the ranks that are
-  // missing and those that the hub refused, or says that the hub does not answer. UNAVAILABLE: a
-  // rank's process has ended.
+  // Returns the bytes that each rank passed, by rank. A rank may pass at most 4 MiB, or 128 MiB /
+  // world_size if that is less, else INVALID_ARGUMENT. Collective. DEADLINE_EXCEEDED: the message
+  // names the ranks that are missing and those that the hub refused, or says that the hub does not
+  // answer. UNAVAILABLE: a rank's process has ended.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine) = 0;
   // Leaves the job because of an error of this rank (memory, a bad option, a wrong plan), in any
   // state, also before its first call. All current and later Exchange calls of the other ranks, and

@@ -1,4 +1,5 @@
 // Meshift for C, and for every language that can call C: C99, C++17, Rust, Julia, Fortran, Python.
+// It makes, proves and runs plans that move a tensor from one sharding to another.
 //
 //   char* error = NULL;
 //   meshift_mesh* mesh = NULL;
@@ -26,9 +27,13 @@
 //
 // Errors. A function that can fail returns a meshift_code. Its last argument, `error`, may be NULL.
 // Otherwise *error becomes NULL, or after a failure the message, which the caller frees with
-// meshift_free; it stays NULL if out of memory. A function that fails sets its outputs to NULL.
-// INVALID_ARGUMENT, with the name of the argument: an argument is NULL but must not be, or the
-// `size` of a struct is wrong. Functions throw no exceptions. The library has no global state.
+// meshift_free; it stays NULL if out of memory. A function that fails sets its output handles and
+// texts to NULL. INVALID_ARGUMENT: an argument is NULL but must not be; the `size` of a struct is
+// wrong; a text or a number is invalid; an index is negative, or not below the number of items.
+// RESOURCE_EXHAUSTED: out of memory. Functions throw no exceptions.
+//
+// Units. Times are in nanoseconds (names end in _ns), memory and offsets in bytes, `count` and
+// strides in elements, unless a comment says otherwise.
 //
 // Input text is UTF-8 that ends with a zero byte. A `char**` gets text that the caller frees with
 // meshift_free. A `const char*` that is returned, or is a field of a struct, belongs to the
@@ -286,7 +291,8 @@ MESHIFT_EXPORT meshift_code meshift_plan_json(const meshift_plan* plan, int32_t 
 // 32 hex digits, equal on every rank.
 MESHIFT_EXPORT meshift_code meshift_plan_fingerprint(const meshift_plan* plan, char** text,
                                                      char** error);
-// The promise about bits that the plan keeps, "replicas", and the reason. Either may be NULL.
+// The promise about equal bits that the plan keeps, "none", "replicas", "batch-invariant" or
+// "ordered" (docs/glossary.md), and the reason. Either may be NULL.
 MESHIFT_EXPORT meshift_code meshift_plan_promise(const meshift_plan* plan, char** kept, char** why,
                                                  char** error);
 MESHIFT_EXPORT meshift_code meshift_plan_from(const meshift_plan* plan, meshift_sharding** from,
@@ -300,7 +306,7 @@ MESHIFT_EXPORT meshift_code meshift_plan_to(const meshift_plan* plan, meshift_sh
 MESHIFT_EXPORT meshift_code meshift_plan_verify(const meshift_plan* plan, int64_t max_work,
                                                 char** rule, int32_t* step, char** error);
 
-// Bytes are those of the worst rank, times are estimates.
+// Bytes are those of the rank with the most, times are estimates.
 typedef struct meshift_plan_info {
   size_t size;
   int32_t num_steps;
@@ -308,15 +314,15 @@ typedef struct meshift_plan_info {
   int64_t collectives;
   int64_t bytes_sent;
   int64_t est_ns;
-  int64_t setup_ns;  // for new groups
-  int64_t peak_bytes;
-  int64_t workspace_bytes;
+  int64_t setup_ns;         // for new groups
+  int64_t peak_bytes;       // source, target and workspace together
+  int64_t workspace_bytes;  // beside source and target
+  // No plan can send fewer bytes, or take less time.
   int64_t lower_bound_bytes_sent;
   int64_t lower_bound_est_ns;
 } meshift_plan_info;
 MESHIFT_EXPORT meshift_code meshift_plan_get_info(const meshift_plan* plan, meshift_plan_info* info,
                                                   char** error);
-// 0 <= mesh < num_meshes.
 MESHIFT_EXPORT meshift_code meshift_plan_mesh(const meshift_plan* plan, int32_t mesh,
                                               meshift_mesh** out, char** error);
 
@@ -353,7 +359,6 @@ typedef struct meshift_step {
   int64_t bytes_sent;
   int64_t est_ns;
 } meshift_step;
-// 0 <= step < num_steps.
 MESHIFT_EXPORT meshift_code meshift_plan_step(const meshift_plan* plan, int32_t step,
                                               meshift_step* out, char** error);
 // "all_reduce{dp,tp} -> R,R"
@@ -379,14 +384,13 @@ MESHIFT_EXPORT void meshift_explanation_destroy(meshift_explanation* explanation
 // The number of alternatives, the best plan among them; 0 for NULL.
 MESHIFT_EXPORT size_t meshift_explanation_count(const meshift_explanation* explanation);
 
-// The pointers are valid while the explanation is.
+// The pointers are valid until the explanation is destroyed.
 typedef struct meshift_alternative {
   size_t size;
   const char* verdict;  // "best", "costs more", "breaks promise", ...
   const char* reason;   // "" for the best
   int32_t num_steps;
 } meshift_alternative;
-// 0 <= index < count.
 MESHIFT_EXPORT meshift_code meshift_explanation_get(const meshift_explanation* explanation,
                                                     size_t index, meshift_alternative* alternative,
                                                     char** error);
@@ -410,7 +414,6 @@ typedef struct meshift_step_time {
   // below, each with its own link. Else 0.
   int64_t links_per_domain;
 } meshift_step_time;
-// 0 <= step < num_steps.
 MESHIFT_EXPORT meshift_code meshift_explanation_step_time(const meshift_explanation* explanation,
                                                           size_t index, int32_t step,
                                                           meshift_step_time* time, char** error);
@@ -434,7 +437,8 @@ typedef struct meshift_program_options {
   int32_t consume_source;  // 1: the source may be overwritten once it is read
 } meshift_program_options;
 // The program of `rank`; `options` may be NULL. A rank outside both meshes has a program without
-// instructions. INVALID_ARGUMENT: a negative rank, a wrong plan, or invalid strides.
+// instructions. INVALID_ARGUMENT: a negative rank, a wrong plan, or invalid strides. UNIMPLEMENTED:
+// a step that sends another dtype than the tensor's, or a mesh of more than 64 dims.
 MESHIFT_EXPORT meshift_code meshift_plan_lower(const meshift_plan* plan, int64_t rank,
                                                const meshift_program_options* options,
                                                meshift_program** program, char** error);
@@ -476,7 +480,6 @@ typedef struct meshift_program_group {
   int64_t number;       // the group's number among those over these dims
   int32_t one_channel;  // 1: NCCL must give the communicator one channel (docs/nccl.md)
 } meshift_program_group;
-// 0 <= index < num_groups.
 MESHIFT_EXPORT meshift_code meshift_program_get_group(const meshift_program* program, size_t index,
                                                       meshift_program_group* group, char** error);
 
@@ -523,7 +526,7 @@ typedef struct meshift_location {
   int64_t offset;
 } meshift_location;
 
-// The pointers are valid while the program is.
+// The pointers are valid until the program is destroyed.
 typedef struct meshift_instruction {
   size_t size;
   meshift_instruction_kind kind;
@@ -549,7 +552,6 @@ typedef struct meshift_instruction {
   size_t first_recv;
   size_t num_recvs;
 } meshift_instruction;
-// 0 <= index < num_instructions.
 MESHIFT_EXPORT meshift_code meshift_program_get_instruction(const meshift_program* program,
                                                             size_t index,
                                                             meshift_instruction* instruction,
@@ -566,7 +568,6 @@ typedef struct meshift_copy {
   const int64_t* src_strides;
   const int64_t* dst_strides;
 } meshift_copy;
-// 0 <= index < num_copies of the program.
 MESHIFT_EXPORT meshift_code meshift_program_get_copy(const meshift_program* program, size_t index,
                                                      meshift_copy* copy, char** error);
 
@@ -577,7 +578,6 @@ typedef struct meshift_message {
   meshift_location at;
   int64_t count;  // > 0
 } meshift_message;
-// 0 <= index < num_messages of the program.
 MESHIFT_EXPORT meshift_code meshift_program_get_message(const meshift_program* program,
                                                         size_t index, meshift_message* message,
                                                         char** error);
@@ -620,7 +620,6 @@ MESHIFT_EXPORT meshift_code meshift_local_world_set_reduction_order(meshift_loca
                                                                     meshift_reduction_order order,
                                                                     int64_t domain_size,
                                                                     char** error);
-// 0 <= rank < num_ranks.
 MESHIFT_EXPORT meshift_code meshift_local_world_engine(const meshift_local_world* world,
                                                        int64_t rank, meshift_engine** engine,
                                                        char** error);
@@ -734,7 +733,7 @@ typedef struct meshift_redistributor_options {
   meshift_agreement agreement;      // which calls wait until all peers have announced their plan
   int32_t single_stream;            // 1: all groups share one stream
   int64_t timeout_ns;               // for agreement and tickets; 0: the engine's
-  int64_t max_cached_bytes;         // for plans and programs; 0: 64 MiB
+  int64_t max_cached_bytes;         // limit of each cache of plans or programs; 0: 64 MiB
 } meshift_redistributor_options;
 // For all redistributions among the mesh's ranks. Collective over them: all make their
 // redistributors in the same order, with equal options. `options` may be NULL.
@@ -767,7 +766,7 @@ typedef struct meshift_redistribution {
   meshift_stream* after;
   const meshift_run* after_run;
   // The position of this call in the order of all calls, from 0, if several threads make them.
-  // Either all calls have a ticket or none. In a list, the ticket of the first element counts.
+  // Either all calls have a ticket or none. In a list, only the first element may have one.
   int32_t has_ticket;
   int64_t ticket;
 } meshift_redistribution;
@@ -775,7 +774,8 @@ typedef struct meshift_redistribution {
 // Enqueues the redistribution on streams, and returns. All ranks of the redistributor's mesh make
 // the same calls in the same order. Tensors and workspace must not be used until the run is done.
 // Several threads may call at once only with tickets. INVALID_ARGUMENT, UNIMPLEMENTED,
-// RESOURCE_EXHAUSTED: refused arguments, without effect. Other errors are permanent.
+// RESOURCE_EXHAUSTED: refused arguments, without effect. An error of the engine or of a peer is
+// permanent: all later calls return it.
 MESHIFT_EXPORT meshift_code meshift_redistribute(meshift_redistributor* redistributor,
                                                  const meshift_redistribution* what,
                                                  meshift_run** run, char** error);
@@ -791,8 +791,8 @@ MESHIFT_EXPORT meshift_code meshift_redistribute_plan(meshift_redistributor* red
                                                       const meshift_plan* plan,
                                                       const meshift_redistribution* what,
                                                       meshift_run** run, char** error);
-// Does the work of a first call without running it. Collective. `reduce_dtype`: as above. *plan
-// gets the plan; `plan` may be NULL.
+// Does the work of a first call without running it. Collective. `reduce_dtype`: as in
+// meshift_redistribution. *plan gets the plan; `plan` may be NULL.
 MESHIFT_EXPORT meshift_code meshift_redistributor_prepare(meshift_redistributor* redistributor,
                                                           const meshift_sharding* from,
                                                           const meshift_sharding* to,
