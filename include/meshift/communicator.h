@@ -4,10 +4,15 @@
 //   engine->Synchronize(*stream);
 //
 // Every call enqueues work on `stream` and returns without waiting for other ranks. All members of
-// the group make the same calls in the same order. Buffers must not be changed until the work is
-// done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks. A
-// communicator is used by one thread at a time; different communicators may be used concurrently.
-// After Abort() every call fails with ABORTED.
+// the group make the same calls in the same order. Buffers must not be freed or changed until the
+// work is done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of
+// ranks. A communicator is used by one thread at a time; different communicators may be used
+// concurrently.
+//
+// INVALID_ARGUMENT: a negative count, a null buffer, a peer or root that is not a member, an op
+// that the dtype does not have, or a stream of another engine; local and MPI engines may then end
+// the group. Errors of the work itself come from Engine::Synchronize. After Abort() every call
+// fails with ABORTED.
 #ifndef MESHIFT_COMMUNICATOR_H_
 #define MESHIFT_COMMUNICATOR_H_
 
@@ -80,7 +85,7 @@ class Communicator {
   virtual absl::Status SendRecv(absl::Span<const PeerMessage> sends,
                                 absl::Span<const PeerMessage> recvs, DType dtype,
                                 Stream& stream) = 0;
-  // Copies `data` of member `root` to all members.
+  // Copies `data` of member number `root` to all members.
   virtual absl::Status Broadcast(void* data, int64_t count, DType dtype, int root,
                                  Stream& stream) = 0;
   // The work is done when all members have reached it.
@@ -123,11 +128,11 @@ class Communicator {
   Communicator() = default;
 };
 
-// Counters of a redistributor's communicators.
+// Counters of a redistributor's communicators on this rank. The root does not count.
 struct GroupCacheStats {
-  int64_t created = 0;  // communicators created, without the root
-  int64_t reused = 0;   // lookups that found one, on members of the group
-  int64_t size = 0;     // communicators in the cache, without the root
+  int64_t created = 0;
+  int64_t reused = 0;  // lookups that found one
+  int64_t size = 0;    // communicators in the cache now
 };
 
 }  // namespace meshift

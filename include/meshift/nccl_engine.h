@@ -124,6 +124,7 @@ struct NcclLent {
   const void* function = nullptr;
 };
 
+// Safe for concurrent use, as an Engine; threads must keep the common order of calls.
 class NcclEngine : public Engine {
  public:
   // Collective over the bootstrap's ranks; the bootstrap must outlive the engine. UNAVAILABLE,

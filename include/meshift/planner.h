@@ -6,7 +6,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(from, to));
 //     // all_reduce{ddp,fsdp} -> R,R,R
 //
-// Planning is a pure function of its arguments: every rank and every process gets the same plan.
+// Planning is a pure function of its arguments: every rank and every process gets the same plan. It
+// needs no engine and sends nothing. Safe for concurrent use, with one WorkBudget per thread.
 #ifndef MESHIFT_PLANNER_H_
 #define MESHIFT_PLANNER_H_
 
