@@ -31,7 +31,7 @@ struct Alternative {
     kCostsMore,      // keeps the promise
     kBreaksPromise,  // `reason` has the rule
     kTakesTooMuch,   // more memory than options.max_memory; Plan::inputs() omits that limit
-    kHoldsTooMuch,   // a value larger than options.max_value allows between two steps
+    kHoldsTooMuch,   // a value between two steps larger than options.max_value allows
     kNeedsGroups,    // groups that options.groups does not allow; Plan::inputs() omits it
     // The plan of DTensor's greedy planner. It may break the promise and the value rule; then
     // `reason` says so too.

@@ -15,7 +15,7 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto all, UnionMesh(trainer, server));
 //   MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute, Redistributor::Create(all, engine));
 //
-// It never changes a tensor's shape, and changes its dtype only if `to` has another one.
+// A redistribution keeps the tensor's global shape. It casts if `to` has another dtype.
 //
 // Order: all ranks of the redistributor's mesh make the same calls in the same order. A rank
 // outside a tensor's mesh makes the call too, with an empty view (TensorView()) or one without
