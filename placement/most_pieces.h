@@ -1,5 +1,5 @@
 // FindMostPieces: the largest number of pieces of one list of nested cuts (`parts`) that a single
-// piece of another list (`windows`) overlaps. It bounds the messages of one rank.
+// piece of another list (`windows`) overlaps. One use: the most messages of one rank.
 //
 //   const NestedCuts senders(12, Nest{{3}}), receivers(12, Nest{{4}});
 //   FindMostPieces(senders, receivers, 0).pieces;      // 2: [4, 8) overlaps [3, 6) and [6, 9)

@@ -6,8 +6,8 @@
 //
 // A cut into n makes pieces of ceil(length / n), then possibly one shorter piece, then empty ones.
 // So each cut divides a piece into parts of at most two lengths, besides empty ones. A query visits
-// a few parts of each piece that it visits: its time depends on the number of cuts, and not on the
-// number of pieces. The coordinates of a cut fall into few ranges, called runs (AddRuns).
+// few parts of a piece: its time depends on the number of cuts, and not on the number of pieces.
+// The coordinates of a cut fall into few ranges, called runs (AddRuns).
 //
 // Ragged cuts are not supported, and nothing is checked (see the REQUIRES below). An item is one
 // index of the tensor dim. Internal to Meshift. An immutable value; safe for concurrent use.

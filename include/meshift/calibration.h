@@ -9,7 +9,8 @@
 //
 // `structure` says which ranks share a domain. The fit changes no domain, and keeps the numbers of
 // `structure` that no probe measures: those of levels that the ranks do not reach, and
-// group_setup_ns. Pure functions; safe for concurrent use.
+// group_setup_ns. A number that is 0 because the machine has no such thing stays 0. Pure functions;
+// safe for concurrent use.
 #ifndef MESHIFT_CALIBRATION_H_
 #define MESHIFT_CALIBRATION_H_
 

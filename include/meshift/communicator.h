@@ -62,11 +62,11 @@ class Communicator {
   virtual absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
                                  const Reduction& reduction, Stream& stream) = 0;
   // `send` holds size() blocks of `recv_count` elements; member i gets the reduction of all blocks
-  // i. In place if recv is its own block of send.
+  // i. In place if `recv` is this member's own block of `send`.
   virtual absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
                                      const Reduction& reduction, Stream& stream) = 0;
   // Block i of `recv` (size() blocks of `send_count` elements) is member i's `send`. In place if
-  // send is its own block of recv.
+  // `send` is this member's own block of `recv`.
   virtual absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
                                  Stream& stream) = 0;
   // The same with contiguous blocks of any sizes. Block i has counts[i] >= 0 elements; `counts` has

@@ -1,4 +1,5 @@
-// The in-process engine: all ranks of a world in one process, with real buffers.
+// LocalWorld: the in-process engine. All ranks of a world run in one process, with real buffers in
+// host memory.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto world, LocalWorld::Create({.num_ranks = 1024}));
 //   for (int r = 0; r < 1024; ++r) { ... world->engine(r)->CreateStream() ... }

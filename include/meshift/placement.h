@@ -1,4 +1,5 @@
-// How one mesh dim holds a tensor: replicated, a shard of a tensor dim, or a partial value.
+// Placement: how one mesh dim holds a tensor: replicated, a shard of a tensor dim, or a partial
+// value.
 //
 //   Placement::Replicate()              // R
 //   Placement::Shard(0)                 // S(0)

@@ -5,10 +5,10 @@
 //     // all_reduce{ddp,fsdp} -> R,R,R
 //   plan.fingerprint().ToString();      // 32 hex digits, equal on every rank
 //
-// A plan describes work and does none: a Redistributor runs it. No constructor checks a plan;
-// meshift/verifier.h does. docs/plan_format.md defines each field and how bytes are counted. Times
-// are estimates of the cost model, in ns. A Plan is a value that is cheap to copy; safe for
-// concurrent use.
+// A plan describes work and does none: a Redistributor runs it. Seal and FromParts do not check it;
+// Verify (meshift/verifier.h) does. docs/plan_format.md defines each field and how bytes are
+// counted. Times are estimates of the cost model, in ns. A Plan is a value that is cheap to copy;
+// safe for concurrent use.
 #ifndef MESHIFT_PLAN_H_
 #define MESHIFT_PLAN_H_
 
@@ -138,8 +138,9 @@ struct LowerBound {
 };
 
 // The inputs of planning besides the two shardings, as far as a plan's text has them
-// (docs/plan_format.md). The engine is reduced to its name and, under kBatchInvariant, its
-// native_invariance; the groups to the limits on this plan, as groups of its meshes.
+// (docs/plan_format.md). `options.engine` has only its name and, under kBatchInvariant, its
+// native_invariance. `options.groups` has only the limits on this plan, and names groups of its
+// meshes.
 struct PlanInputs {
   PlannerOptions options;
   // The size in bytes of the plan's largest value, if limits on groups left no plan within the

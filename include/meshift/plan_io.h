@@ -1,4 +1,4 @@
-// Reads and writes plans as JSON and as text.
+// PlanToJson, PlanFromJson and others: write and read plans as JSON or as text.
 //
 //   std::string text = PlanToJson(plan);              // one object; docs/plan_format.md
 //   PlanFault fault;

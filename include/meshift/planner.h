@@ -32,9 +32,9 @@ class WorkBudget;  // base/work_budget.h
 // with kPerDim, or with more than 2^24 messages).
 // FAILED_PRECONDITION: the promise needs something that the options forbid, such as a new group;
 // the message names it.
-// RESOURCE_EXHAUSTED: no plan keeps max_memory or max_communicators (the message has the least
-// value that suffices, or says that a smaller one than it names may suffice); or planning takes
-// more work than max_work.
+// RESOURCE_EXHAUSTED: no plan keeps max_memory or max_communicators (the message names a
+// value that suffices, and says so if it may not be the least); or planning takes more work than
+// max_work.
 //
 // On a row-major mesh, time and memory do not depend on the number of ranks; onto another mesh they
 // grow with ranks and messages. Most problems take microseconds (docs/benchmarks.md). With the

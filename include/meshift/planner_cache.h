@@ -42,11 +42,11 @@ struct PlannerCacheLimits {
 struct PlannerCacheStats {
   int64_t hits = 0;          // plans found in the cache
   int64_t shared_paths = 0;  // plans made from a cached path
-  int64_t searches = 0;  // plans that were searched for, with refusals and plans onto another mesh
-  int64_t evicted = 0;   // plans and paths
-  int64_t plans = 0;     // in the cache now
-  int64_t paths = 0;     // in the cache now
-  int64_t bytes = 0;     // of both, approximately
+  int64_t searches = 0;      // other misses: searches, refusals, and plans onto another mesh
+  int64_t evicted = 0;       // plans and paths
+  int64_t plans = 0;         // in the cache now
+  int64_t paths = 0;         // in the cache now
+  int64_t bytes = 0;         // of both, approximately
 };
 
 class PlannerCache {

@@ -1,4 +1,4 @@
-// A sharding: one tensor (dtype, global shape) on one mesh, with a placement per mesh dim.
+// Sharding: one tensor (dtype, global shape) on one mesh, with a placement per mesh dim.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
 //   MESHIFT_ASSIGN_OR_RETURN(Sharding s, Sharding::Parse("bf16[10,8]", mesh, "S(0),S(1)"));
