@@ -34,7 +34,7 @@ namespace {
 
 constexpr int64_t kMaxRank = INT32_MAX;   // ranks are below 2^31
 constexpr int64_t kMaxRanks = INT32_MAX;  // limit on their number
-constexpr size_t kMaxDims = 256;          // 31 of them may have more than one rank
+constexpr size_t kMaxDims = 256;          // with dims of size 1; at most 30 others fit kMaxRanks
 
 // Ranks rank .. rank + size - 1 are at positions position .. position + size - 1.
 struct Run {

@@ -1,5 +1,6 @@
-// A cache of a mesh's group lists, so that all members of a large group share one list. Holds about
-// 4 million ranks, and is then cleared.
+// GroupLists: a cache of a mesh's lists of group members, so that all members of a large group
+// share one list. When it holds about 4 million ranks, the next new list clears it. Internal to
+// mesh/.
 //
 //   RankList ranks = lists.Get(dims, base, [&] { return ...; });
 #ifndef MESHIFT_MESH_GROUP_LISTS_H_
@@ -22,7 +23,7 @@ namespace meshift {
 class GroupLists {
  public:
   // The list of the group over `mesh_dims` whose first member is at position `base`; calls `make`
-  // if it is not cached.
+  // if it is not cached. `make` runs under the lock and must not call Get.
   RankList Get(absl::Span<const int> mesh_dims, int64_t base,
                absl::FunctionRef<std::vector<int64_t>()> make) {
     Key key(std::vector<int>(mesh_dims.begin(), mesh_dims.end()), base);
@@ -42,7 +43,7 @@ class GroupLists {
  private:
   using Key = std::pair<std::vector<int>, int64_t>;
   static constexpr size_t kFew = 32;  // smaller lists are not cached: making them again is cheaper
-  static constexpr size_t kMostRanks = size_t{1} << 22;
+  static constexpr size_t kMostRanks = size_t{1} << 22;  // 32 MiB of ranks
 
   Mutex mutex_;
   size_t kept_ MESHIFT_GUARDED_BY(mutex_) = 0;  // ranks in all lists

@@ -5,14 +5,15 @@
 //   layout.Size();                      // 6
 //   layout(4);                          // 13: index 4 is the coordinate (1, 1)
 //   layout.Indices();                   // {0, 1, 2, 12, 13, 14}
-//   Complement(layout, 24);             // (4):(3): {0, 3, 6, 9} shifts tile 0..23
+//   Complement(layout, 24);             // (4):(3): shifts by 0, 3, 6 and 9 tile 0..23
 //
 // A group of a row-major mesh is a base plus a layout; the complement of the layout lists the bases
 // of all groups of the partition. So work on groups of any size takes O(modes):
 // planner/cost/group_shape.h maps groups to domains, planner/plan/partition.h compares partitions.
 //
-// Laws are stated as @post conditions; layout_test.cc checks them on all small layouts. A Layout is
-// an immutable value. Safe for concurrent use.
+// Laws are stated as @post conditions; layout_test.cc checks them on all small layouts. Functions
+// that return a StatusOr refuse with INVALID_ARGUMENT. Internal to Meshift. A Layout is an
+// immutable value. Safe for concurrent use.
 #ifndef MESHIFT_MESH_LAYOUT_H_
 #define MESHIFT_MESH_LAYOUT_H_
 
@@ -43,7 +44,7 @@ class Layout {
 
   // No modes: one index, 0 -> 0.
   Layout() = default;
-  // Sizes >= 1, strides >= 0, Size() and Cosize() below 2^63; else INVALID_ARGUMENT.
+  // Needs sizes >= 1, strides >= 0, and Size() and Cosize() below 2^63.
   static absl::StatusOr<Layout> Create(Modes modes);
   // The compact layout of `sizes`. @post layout(i) == i.
   static absl::StatusOr<Layout> RowMajor(absl::Span<const int64_t> sizes);
@@ -57,7 +58,7 @@ class Layout {
   int64_t Size() const;                     // number of indices: the product of the sizes
   int64_t Cosize() const;                   // the largest value, plus 1
   int64_t operator()(int64_t index) const;  // REQUIRES: 0 <= index < Size()
-  std::vector<int64_t> Indices() const;     // the values at 0 .. Size()-1
+  std::vector<int64_t> Indices() const;     // the values at 0 .. Size()-1, in O(Size())
   // Whether all indices have different values. O(modes) if the strides nest (each exceeds the
   // largest value of the modes with smaller strides), if a stride is 0, or if there are fewer
   // values than indices; else O(Size() log Size()).

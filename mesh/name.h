@@ -1,6 +1,9 @@
-// Checks the names of mesh dims and topology levels.
+// CheckName: checks the name of a mesh dim, a topology level or a protocol.
 //
 //   CheckName("level name", "8x");   // level name '8x' is not of the form [A-Za-z_][A-Za-z0-9_]*
+//
+// It looks at one name: the caller checks that names are unique. Internal to mesh/. A pure
+// function; safe for concurrent use.
 #ifndef MESHIFT_MESH_NAME_H_
 #define MESHIFT_MESH_NAME_H_
 

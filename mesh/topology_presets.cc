@@ -14,16 +14,16 @@
 namespace meshift {
 namespace {
 
-// Bandwidths in bytes per us, latencies in ns.
+// Bandwidths in bytes per us, latencies in ns. docs/cost_model.md has the source of each number.
 
 struct Gpu {
   std::string_view name;
   int64_t domain_size;
-  int64_t gpus_per_node;  // GPUs that share the node's NICs
-  int64_t bandwidth;      // of one GPU's NVLinks, in ring algorithms
-  int64_t in_switch;      // bytes of the tensor in an in-switch all-reduce
-  int64_t in_switch_members;
-  int64_t copy_bandwidth;  // 0.9 * data sheet / 2: a copy reads and writes each byte
+  int64_t gpus_per_node;      // GPUs that share the node's NICs
+  int64_t bandwidth;          // of one GPU's NVLinks, in ring algorithms
+  int64_t in_switch;          // bytes of the tensor per us in an in-switch all-reduce; 0: none
+  int64_t in_switch_members;  // the fewest ranks that can use it
+  int64_t copy_bandwidth;     // 0.9 * data sheet / 2: a copy reads and writes each byte
 };
 constexpr Gpu kGpus[] = {
     {"a100", 8, 8, 220'000, 0, 0, 900'000},  // NVLink 3; 2.0 TB/s, 80 GB SXM

@@ -4,7 +4,8 @@
 //   PresetNames();       // {"a100-hdr", "a100-ndr", ...}
 //
 // Links inside a domain belong to the GPU, links beyond it to the fabric. docs/cost_model.md
-// defines each number, with the measurements that it comes from.
+// defines each number, with the measurements that it comes from. "flat" is not a preset
+// (Topology::Flat). Internal to Meshift. Pure functions; safe for concurrent use.
 #ifndef MESHIFT_MESH_TOPOLOGY_PRESETS_H_
 #define MESHIFT_MESH_TOPOLOGY_PRESETS_H_
 
@@ -26,12 +27,12 @@ bool IsPresetText(std::string_view text);
 
 // Known facts about the nodes of a machine.
 struct NodeCounts {
-  std::optional<int64_t> gpus = std::nullopt;
-  std::optional<int64_t> nics_gbps = std::nullopt;  // of all NICs of a node; at least 1
+  std::optional<int64_t> gpus = std::nullopt;       // of a node; at least 1
+  std::optional<int64_t> nics_gbps = std::nullopt;  // Gb/s of all NICs of a node; at least 1
 };
 
 // Parses "h100" or "h100-ndr", with an optional change: ",nics=4x100" means 4 NICs of 100 Gb/s in
-// each node. INVALID_ARGUMENT names the value; for an unknown preset, the known ones.
+// each node. INVALID_ARGUMENT names the value; for an unknown preset it lists the known ones.
 //
 // `node.gpus`: the GPUs of a node share the NICs, and form a domain unless the preset's domains are
 // larger than its nodes (gb200). Without `node.nics_gbps`, a GPU's share of the NICs is that of the

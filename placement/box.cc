@@ -1,3 +1,5 @@
+// Boxes of meshift/sharding.h: counting, intersection, and positions in row-major order. Nothing is
+// checked here; the header has the preconditions.
 #include <fmt/format.h>
 
 #include <algorithm>

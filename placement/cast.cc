@@ -7,9 +7,9 @@
 namespace meshift {
 namespace {
 
-// The values of a real dtype: integers of `digits` bits without the sign, or floats of `digits`
-// significant bits with the exponent of the leading bit in [least, greatest]. `least` includes
-// subnormals: it is the exponent of the smallest one.
+// The values of a real dtype, or of each part of a complex one: integers of `digits` bits without
+// the sign, or floats of `digits` significant bits with the exponent of the leading bit in [least,
+// greatest]. `least` includes subnormals: it is the exponent of the smallest one.
 struct Range {
   bool is_float = false;
   bool is_signed = true;

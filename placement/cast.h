@@ -1,14 +1,16 @@
-// Casts between dtypes: which are allowed, and which are exact.
+// Rules of casts between dtypes: which are allowed, which are exact, and the dtype of sums.
 //
 //   CheckCast(DType::kF32, DType::kBF16);        // OK; f4e2m1 and complex -> real are refused
 //   IsExactCast(DType::kBF16, DType::kF32);      // true: every value is kept
 //   DefaultReduceDType(DType::kBF16, DType::kF32);  // bf16
 //
-// Semantics. To a float: round to nearest even; values beyond the largest become infinity, or the
-// NaN of f8e4m3 (comm/kernels/small_float.h); NaN becomes the canonical NaN. Float to integer:
-// truncate toward zero, saturate, NaN gives 0. Integer to integer: modulo 2^bits, with sign
-// extension. To bool: anything but zero is true, NaN too. Real to complex: the imaginary part is
-// +0.
+// comm/kernels/cast.h does the casts. Internal to Meshift. Pure functions; safe for concurrent use.
+//
+// Meaning of a cast. To a float: round to nearest even; values beyond the largest become infinity,
+// or the NaN of f8e4m3 (comm/kernels/small_float.h); NaN becomes the canonical NaN. Float to
+// integer: truncate toward zero, saturate, NaN gives 0. Integer to integer: modulo 2^bits, with
+// sign extension. To bool: anything but zero is true, NaN too. Real to complex: the imaginary part
+// is +0.
 #ifndef MESHIFT_PLACEMENT_CAST_H_
 #define MESHIFT_PLACEMENT_CAST_H_
 

@@ -5,10 +5,14 @@
 //   PieceLengths(10, Nest{{4}, {2}});          // {2, 1, 0}: 10 cut into four, each piece into two
 //   CutsOf(sharding, 0).Piece({0, 10}, at);    // the part of tensor dim 0 at coordinate `at`
 //
-// A cut of a length into n makes ceil chunks: pieces of ceil(length / n), then possibly one shorter
-// piece, then empty ones. The outermost cut of a tensor dim may be ragged instead. Each cut divides
-// every piece of the cut before it. NestedCuts (placement/nested_cuts.h) counts pieces without
-// listing them.
+// A ceil cut of a length into n makes pieces of ceil(length / n), then possibly one shorter piece,
+// then empty ones. The outermost cut of a tensor dim may be ragged instead. Each cut divides every
+// piece of the cut before it. NestedCuts (placement/nested_cuts.h) counts pieces without listing
+// them.
+//
+// Positions and lengths are indices of the tensor dim, 0 or more. Nothing is checked: the caller
+// passes at least one piece per cut, and coordinates below it. Internal to Meshift. Pure functions
+// and values; safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_CUTS_H_
 #define MESHIFT_PLACEMENT_CUTS_H_
 
@@ -81,7 +85,8 @@ struct Cut {
   }
 
   int64_t size = 1;
-  // For a ragged cut: the begins of its pieces and the end of the last one; empty: ceil chunks.
+  // For a ragged cut: the begins of its pieces and the end of the last one. It must outlive the
+  // cut. Empty: a ceil cut.
   absl::Span<const int64_t> begins = {};
 };
 // The cuts of one tensor dim, outermost first.
@@ -97,7 +102,7 @@ Lengths PieceLengths(const Lengths& wholes, const Cut& cut);
 Lengths PieceLengths(int64_t extent, absl::Span<const Cut> cuts);
 
 // All pieces of [0, extent), with empty ones, in coordinate order; the innermost cut varies
-// fastest.
+// fastest. Time and memory grow with NumPieces(cuts).
 using PieceList = absl::InlinedVector<Interval, 32>;
 PieceList AllPieces(int64_t extent, absl::Span<const Cut> cuts);
 
@@ -113,6 +118,7 @@ using MeshDims = absl::InlinedVector<int, 6>;
 // The cuts of one tensor dim of a sharding, outermost first, without mesh dims of size 1.
 struct CutList {
   int size() const { return static_cast<int>(mesh_dims.size()); }
+  // Cut number `i`. Its begins point into this list.
   Cut At(int i) const {
     return {sizes[i], absl::MakeConstSpan(begins).first(i == 0 ? begins.size() : 0)};
   }

@@ -43,7 +43,7 @@ struct Alias {
   DType dtype;
 };
 
-// Aliases: the names of PyTorch, NumPy, JAX and safetensors, if they differ from ours.
+// The names of PyTorch, NumPy, JAX and safetensors, if they differ from those of kTraits.
 constexpr Alias kAliases[] = {
     {"int8", DType::kI8},
     {"int16", DType::kI16},

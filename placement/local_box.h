@@ -1,6 +1,8 @@
-// The local box of a rank that may be outside the mesh.
+// The local box of a rank that may be outside the mesh; a rank outside holds no elements.
 //
-//   LocalBoxOf(sharding, 9).IsEmpty();       // rank 9 is not in the mesh
+//   LocalBoxOf(sharding, 9).IsEmpty();       // true: rank 9 is not in the mesh
+//
+// Internal to Meshift. Pure functions; safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_LOCAL_BOX_H_
 #define MESHIFT_PLACEMENT_LOCAL_BOX_H_
 

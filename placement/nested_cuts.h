@@ -6,9 +6,11 @@
 //
 // A cut into n makes pieces of ceil(length / n), then possibly one shorter piece, then empty ones.
 // So each cut divides a piece into parts of at most two lengths, besides empty ones. A query visits
-// a few parts of each piece that it visits: its time depends on the number of cuts, and not on the
-// number of pieces. The coordinates of a cut fall into few ranges, called runs (AddRuns). Ragged
-// cuts are not supported.
+// few parts of a piece: its time depends on the number of cuts, and not on the number of pieces.
+// The coordinates of a cut fall into few ranges, called runs (AddRuns).
+//
+// Ragged cuts are not supported, and nothing is checked (see the REQUIRES below). An item is one
+// index of the tensor dim. Internal to Meshift. An immutable value; safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_NESTED_CUTS_H_
 #define MESHIFT_PLACEMENT_NESTED_CUTS_H_
 
@@ -64,11 +66,11 @@ class NestedCuts {
     int64_t most = 0;
   };
   Lengths LengthsOf(const Range& range) const { return LengthsOf(0, extent_, range); }
-  // The coordinates of the piece that contains `item`.
+  // The coordinates of the piece that contains `item`. REQUIRES: 0 <= item < extent().
   Digits At(int64_t item) const;
 
-  // The number of pieces with coordinates in `range` that overlap an interval, and the overlapping
-  // items.
+  // The number of pieces with coordinates in `range` that overlap `window`, and the number of items
+  // in the overlaps.
   struct Sum {
     int64_t pieces = 0;
     int64_t items = 0;

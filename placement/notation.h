@@ -1,4 +1,4 @@
-// Reads placement notation, ours and DTensor's.
+// ParsePlacements: reads a list of placements as text, in Meshift's notation or DTensor's.
 //
 //   ParsePlacements("S(0)[1],S(0)[0],P(max)");
 //   ParsePlacements("(Shard(dim=0), Replicate(), Partial(max))");
@@ -12,9 +12,9 @@
 //         | ("S" | "Shard") (int | "(" ["dim="] int ")") ["{" int {"," int} "}"] ["[" place "]"]
 //         | ("_S" | "_StridedShard") "(" ["dim="] int "," ["sf=" | "split_factor="] int ")"
 //
-// An op may have DTensor's name: "band" is "and".
-//
-// Does not know mesh or tensor: Sharding checks that the dims exist.
+// An op may have DTensor's name: "band", "bor" and "bxor" are "and", "or" and "xor". Spaces are
+// allowed between tokens. Mesh and tensor are unknown here: Sharding checks dims, sizes, positions
+// and split factors. Internal to Meshift. A pure function; safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_NOTATION_H_
 #define MESHIFT_PLACEMENT_NOTATION_H_
 

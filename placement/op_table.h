@@ -1,7 +1,10 @@
-// The reductions that exist for each dtype. Engines may support fewer.
+// CheckReduce: whether a reduction exists for a dtype. Engines may support fewer
+// (EngineCapabilities of meshift/planner_options.h).
 //
 //   CheckReduce(ReduceOp::kMax, DType::kF32);  // OK
 //   CheckReduce(ReduceOp::kMax, DType::kC64);  // "max of c64 is refused: ..."
+//
+// Internal to Meshift. A pure function; safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_OP_TABLE_H_
 #define MESHIFT_PLACEMENT_OP_TABLE_H_
 

@@ -1,3 +1,5 @@
+// RelabelRanks of meshift/union_mesh.h: an assignment problem whose weights are the bytes that each
+// rank already holds of each part (base/assignment.h). The header has the limits.
 #include <cstdint>
 #include <iterator>
 #include <optional>

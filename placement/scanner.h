@@ -1,11 +1,13 @@
-// Scanner: reads a short text token by token and skips spaces between tokens. Errors quote the
-// remaining text.
+// Scanner: reads a text token by token and skips white space between tokens.
 //
 //   Scanner scanner("f32[4, 8]");
 //   scanner.TakeWord();    // "f32"
 //   scanner.Take("[");     // true
 //   scanner.ExpectInt();   // 4
 //   scanner.Expect("]");   // expected "]" at ", 8]"
+//
+// Expect functions return INVALID_ARGUMENT, which quotes the remaining text, and then consume
+// nothing. Internal to placement/. Not thread-safe.
 #ifndef MESHIFT_PLACEMENT_SCANNER_H_
 #define MESHIFT_PLACEMENT_SCANNER_H_
 
@@ -33,7 +35,7 @@ class Scanner {
   std::string_view TakeName();
 
   absl::Status Expect(std::string_view token);
-  // A decimal integer, with an optional '-'.
+  // A decimal integer of 64 bits, with an optional '-'.
   absl::StatusOr<int64_t> ExpectInt();
   absl::Status ExpectEnd() const;
 

@@ -1,3 +1,4 @@
+// TensorType of meshift/sharding.h: its limits, parser and text, "bf16[8192,8192]".
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -1,6 +1,6 @@
 // ListAlternatives (meshift/explain.h): the plans beside the best one, and the reason why each is
-// not the best. Lists a fixed amount of work only, so on meshes of four dims or more it may miss
-// some.
+// not the best. The listing stops after a fixed amount of work, so on meshes of four dims or more
+// it may miss some.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -78,7 +78,7 @@ class PathLister {
         if (taken.insert(nodes_[at].label).second && !take(PathTo(at))) return;
         continue;
       }
-      // A path with the same label to the same state, no dearer, was expanded already.
+      // A path with the same label to the same state was expanded already, at no higher cost.
       if (!seen_.insert({nodes_[at].label, nodes_[at].state}).second) continue;
       ++expanded;
       Expand(at);

@@ -4,10 +4,15 @@
 //   engine->Synchronize(*stream);
 //
 // Every call enqueues work on `stream` and returns without waiting for other ranks. All members of
-// the group make the same calls in the same order. Buffers must not be changed until the work is
-// done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks. A
-// communicator is used by one thread at a time; different communicators may be used concurrently.
-// After Abort() every call fails with ABORTED.
+// the group make the same calls in the same order. Buffers must not be freed or changed until the
+// work is done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of
+// ranks. A communicator is used by one thread at a time; different communicators may be used
+// concurrently.
+//
+// INVALID_ARGUMENT: a negative count, a null buffer, a peer or root that is not a member, an op
+// that the dtype does not have, or a stream of another engine; local and MPI engines may then end
+// the group. Errors of the work itself come from Engine::Synchronize. After Abort() every call
+// fails with ABORTED.
 #ifndef MESHIFT_COMMUNICATOR_H_
 #define MESHIFT_COMMUNICATOR_H_
 
@@ -57,11 +62,11 @@ class Communicator {
   virtual absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
                                  const Reduction& reduction, Stream& stream) = 0;
   // `send` holds size() blocks of `recv_count` elements; member i gets the reduction of all blocks
-  // i. In place if recv is its own block of send.
+  // i. In place if `recv` is this member's own block of `send`.
   virtual absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
                                      const Reduction& reduction, Stream& stream) = 0;
   // Block i of `recv` (size() blocks of `send_count` elements) is member i's `send`. In place if
-  // send is its own block of recv.
+  // `send` is this member's own block of `recv`.
   virtual absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
                                  Stream& stream) = 0;
   // The same with contiguous blocks of any sizes. Block i has counts[i] >= 0 elements; `counts` has
@@ -80,7 +85,7 @@ class Communicator {
   virtual absl::Status SendRecv(absl::Span<const PeerMessage> sends,
                                 absl::Span<const PeerMessage> recvs, DType dtype,
                                 Stream& stream) = 0;
-  // Copies `data` of member `root` to all members.
+  // Copies `data` of member number `root` to all members.
   virtual absl::Status Broadcast(void* data, int64_t count, DType dtype, int root,
                                  Stream& stream) = 0;
   // The work is done when all members have reached it.
@@ -123,11 +128,11 @@ class Communicator {
   Communicator() = default;
 };
 
-// Counters of a redistributor's communicators.
+// Counters of a redistributor's communicators on this rank. The root does not count.
 struct GroupCacheStats {
-  int64_t created = 0;  // communicators created, without the root
-  int64_t reused = 0;   // lookups that found one, on members of the group
-  int64_t size = 0;     // communicators in the cache, without the root
+  int64_t created = 0;
+  int64_t reused = 0;  // lookups that found one
+  int64_t size = 0;    // communicators in the cache now
 };
 
 }  // namespace meshift

@@ -1,4 +1,4 @@
-// An all-reduce (sum or mean) with guaranteed bits, on any engine.
+// An all-reduce (sum or mean) of one tensor with guaranteed bits, on any engine.
 //
 //   const DeterministicOptions options{.mode = DeterministicMode::kOrdered};
 //   MESHIFT_ASSIGN_OR_RETURN(int64_t bytes, DeterministicWorkspace(*group, in, out, options));
@@ -22,12 +22,13 @@
 // their mean truncates.
 //
 // Tensors may have any strides, which may differ between members; `out` may be `in` (same address
-// and strides). Refused: a dtype without sums; another shape or dtype of `out`; any other overlap
-// of the two; elements of `out` that overlap each other; addresses that are not a multiple of the
-// element size; a workspace that is too small, misaligned or overlaps a tensor.
+// and strides). INVALID_ARGUMENT: a dtype without sums; another shape or dtype of `out`; any other
+// overlap of the two; elements of `out` that overlap each other; addresses that are not a multiple
+// of the element size; a workspace that is too small, misaligned or overlaps a tensor.
 //
-// Not guaranteed: equal bits for another number or order of members; more than the result says
-// under kNative; anything if members pass different shapes, dtypes or options.
+// Not guaranteed: equal bits for another number or order of members; under kNative, more than the
+// result says; anything if members pass different shapes, dtypes or options. `group` and `stream`
+// are used by one thread at a time (meshift/communicator.h).
 #ifndef MESHIFT_DETERMINISTIC_H_
 #define MESHIFT_DETERMINISTIC_H_
 
@@ -60,10 +61,10 @@ struct DeterministicOptions {
 struct DeterministicResult {
   bool replicas_equal = true;    // all members hold equal bits
   bool batch_invariant = false;  // an element's bits do not depend on its position or the size
-  bool ordered = false;          // nor on engine and topology: ascending order of members
-  bool rounded_once = false;     // to the tensor's dtype
-  DType accumulate_dtype = DType::kF32;  // precision of additions; kNative: at least
-  std::string why;
+  bool ordered = false;          // nor on engine and topology: added in ascending order of members
+  bool rounded_once = false;     // each sum is rounded to the tensor's dtype only at the end
+  DType accumulate_dtype = DType::kF32;  // precision of additions; under kNative the lowest one
+  std::string why;                       // the reason for these values, for a log
 };
 
 // The scratch memory that the call needs on this member, in bytes; must be 16-byte aligned. The

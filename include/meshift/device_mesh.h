@@ -6,14 +6,15 @@
 //   mesh.GroupOf({0}, 7);               // {2, 7, 12, ..., 37}: ranks that differ in ddp only
 //   mesh.ToString();                    // "ddp=8,fsdp=5"
 //
-// Ranks that are not 0..n-1 in row-major order are listed: "a=2,b=2@4-5,0-1".
-// A position is the row-major index of a coordinate: 0 .. NumRanks()-1. On a row-major mesh the
-// rank at position p is p.
+// Ranks that are not 0..n-1 in row-major order are listed: "a=2,b=2@4-5,0-1". A position is the
+// row-major index of a coordinate: 0 .. NumRanks()-1. On a row-major mesh, the rank at position p
+// is p.
 //
 // Ranks are stored as runs of consecutive numbers: a row-major mesh of any size takes O(1) memory,
 // listed ranks O(runs), and a lookup O(log runs).
 //
-// A DeviceMesh is an immutable value; copies share their rank list. Safe for concurrent use.
+// A DeviceMesh is an immutable value; copies share their rank list. Safe for concurrent use. It
+// only describes ranks: it does not check that they exist.
 #ifndef MESHIFT_DEVICE_MESH_H_
 #define MESHIFT_DEVICE_MESH_H_
 
@@ -40,7 +41,7 @@ namespace MESHIFT_API meshift {
 //   const RankList ranks = mesh.GroupListOf({0}, 7);   // the same list for every member
 //   ranks.size();                                      // 8
 //   absl::Span<const int64_t> span = ranks;
-
+//
 // Copies are cheap. Safe for concurrent use.
 class RankList {
  public:
@@ -87,13 +88,14 @@ class DeviceMesh {
     friend bool operator==(const Dim&, const Dim&) = default;
   };
 
-  // A mesh of at least one dim, each of size >= 1 with a unique name ([A-Za-z_][A-Za-z0-9_]*).
-  // `ranks`: the rank at each position, row-major; empty = 0..n-1. Ranks are distinct, >= 0 and
-  // below 2^31; at most 2^31 - 1 of them. An explicit list 0..n-1 equals the empty one.
+  // A mesh of 1 to 256 dims, each of size >= 1 with a unique name ([A-Za-z_][A-Za-z0-9_]*, at most
+  // 100 bytes). `ranks`: the rank at each position, row-major; empty = 0..n-1. Ranks are distinct,
+  // >= 0 and below 2^31; at most 2^31 - 1 of them. An explicit list 0..n-1 equals the empty one.
   // INVALID_ARGUMENT otherwise; the message names the value.
   static absl::StatusOr<DeviceMesh> Create(std::vector<Dim> dims, std::vector<int64_t> ranks = {});
   // Reads the format of ToString, with single ranks or ranges ("4,5,0-1") and spaces around names
-  // and numbers. Ranges are not expanded: the cost is linear in the text.
+  // and numbers. "4x2" means "d0=4,d1=2". Ranges are not expanded: the cost is linear in the text.
+  // Errors as those of Create.
   static absl::StatusOr<DeviceMesh> Parse(std::string_view text);
 
   int NumDims() const;
@@ -101,7 +103,7 @@ class DeviceMesh {
   absl::Span<const Dim> dims() const;
   int64_t NumRanks() const;
   int64_t MaxRank() const;      // the largest
-  int64_t MemoryBytes() const;  // approximate; copies share it
+  int64_t MemoryBytes() const;  // approximate, without cached group lists; copies share it
   bool IsRowMajor() const;      // ranks are 0..n-1 in order
   std::optional<int> FindDim(std::string_view name) const;
 

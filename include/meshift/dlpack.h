@@ -6,9 +6,9 @@
 //   DLTensor tensor;
 //   MESHIFT_RETURN_IF_ERROR(ToDlpack(out, shape, strides, &tensor));
 //
-// Only descriptions are converted: memory is neither copied nor owned. Uses the fields that all
-// DLPack versions share. Type codes that are newer than the installed header are known by number.
-// (DLTensor is an untagged struct, so it cannot be forward-declared.)
+// Only descriptions are converted: memory is neither copied nor owned, and a DLManagedTensor's
+// deleter is not called. Uses the fields that all DLPack versions share. Type codes that are newer
+// than the installed header are known by number. Pure functions; safe for concurrent use.
 #ifndef MESHIFT_DLPACK_H_
 #define MESHIFT_DLPACK_H_
 
@@ -28,11 +28,12 @@ namespace MESHIFT_API meshift {
 // and CUDA's pinned host memory, which counts as host memory. f4e2m1 is accepted as elements (one
 // lane), or as pairs (two lanes, torch's float4_e2m1fn_x2); a pair counts as two elements of the
 // last dim. INVALID_ARGUMENT: a null tensor, a negative size, or more bytes than an address can
-// hold. UNIMPLEMENTED: other devices, dtypes or lanes.
+// hold; the message names it. UNIMPLEMENTED: other devices, dtypes or lanes.
 absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor);
 
-// `tensor` points into `shape` and `strides`, which must outlive it and have at least as many
-// elements as the view has dims.
+// `tensor` points into `shape` and `strides`, which must outlive it. INVALID_ARGUMENT: one of them
+// has fewer elements than the view has dims, or the view has not one stride per dim. f4e2m1 is
+// written as elements, of one lane; DLTensor has no field for `read_only`.
 absl::Status ToDlpack(const TensorView& view, absl::Span<int64_t> shape,
                       absl::Span<int64_t> strides, DLTensor* tensor);
 

@@ -1,5 +1,13 @@
-// Element types and their short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3
-// f8e5m2 f4e2m1 c64 c128.
+// DType: the element types of tensors, their names and sizes.
+//
+//   Name(DType::kBF16);             // "bf16"
+//   Bytes(DType::kBF16, 1024);      // 2048
+//   ParseDType("torch.bfloat16");   // kBF16
+//
+// Names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 f4e2m1 c64 c128. An f8
+// or f4 name has the bits of exponent and mantissa; f8e4m3 has NaN but no infinity, as PyTorch's
+// float8_e4m3fn. c64 is two f32, c128 two f64. docs/dtypes.md lists the ops of each. Pure
+// functions; safe for concurrent use.
 #ifndef MESHIFT_DTYPE_H_
 #define MESHIFT_DTYPE_H_
 
@@ -34,6 +42,8 @@ enum class DType : uint8_t {
 inline constexpr int kNumDTypes = 18;
 
 std::string_view Name(DType dtype);
+// Reads these names and those of PyTorch, NumPy, JAX and safetensors. INVALID_ARGUMENT: another
+// name.
 absl::StatusOr<DType> ParseDType(std::string_view name);
 // Bits of one element: 4 for f4e2m1 (two to a byte), else a multiple of 8.
 int BitWidth(DType dtype);

@@ -7,7 +7,9 @@
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));              // done, or its first error
 //
 // Work on one stream runs in order; events order work on different streams. An Engine may be used
-// from several threads; a Stream by one at a time.
+// from several threads; a Stream by one at a time. Calls that queue work return errors of their
+// arguments (INVALID_ARGUMENT); Synchronize and Wait return errors of the work. Memory that queued
+// work uses must stay allocated until the work is done.
 #ifndef MESHIFT_ENGINE_H_
 #define MESHIFT_ENGINE_H_
 
@@ -74,7 +76,8 @@ struct SymmetricRequest {
   std::string ToString() const;  // "2 buffers of 1048576 bytes numbered from 3"
   friend bool operator==(const SymmetricRequest&, const SymmetricRequest&) = default;
 };
-// INVALID_ARGUMENT: the request is not valid on any engine.
+// INVALID_ARGUMENT: `first` is negative, `count` or `bytes` is below 1, or the buffers have more
+// than 2^38 bytes in all.
 absl::Status CheckRequest(const SymmetricRequest& request);
 
 struct SymmetricPlace {
@@ -103,7 +106,7 @@ struct SymmetricCall {
   // "symmetric all_gather(8 x bf16, buffer 0+256 -> 1+0)"
   std::string ToString() const;
 };
-// INVALID_ARGUMENT: the call is not valid for member `member` of `size`.
+// INVALID_ARGUMENT: the call is not valid for member number `member` of a group of `size`.
 absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size);
 
 // Time-outs: how long calls may take before they count as hung.
@@ -221,7 +224,7 @@ struct BoxCopy {
 
 // A finished call of a redistributor.
 struct EndedCall {
-  int64_t call = 0;         // its number in the redistributor
+  int64_t call = 0;         // its number in the redistributor, from 0
   std::string_view groups;  // "ranks 0-7", or the groups of its steps
   std::string_view plan;    // the fingerprint, source and target
   int64_t bytes = 0;        // sent by this rank
@@ -295,7 +298,7 @@ class Engine {
   // plugins: none". Plugins are the files that the process has loaded so far. Empty: the engine
   // itself.
   virtual std::string Library() const { return ""; }
-  virtual int64_t rank() const = 0;  // this process's rank: 0 .. world_size()-1
+  virtual int64_t rank() const = 0;  // this engine's rank: 0 .. world_size()-1
   virtual int64_t world_size() const = 0;
 
   // Where the tensors of its programs are.

@@ -7,7 +7,8 @@
 //   all[1].parts[0].links_ns;          // the part of its first step's time that the links take
 //
 // Plans with the same reductions and moves over the same mesh dims count as one; the cheapest of
-// them is listed. A pure function of its arguments; safe for concurrent use.
+// them is listed. The list may be incomplete on meshes of four dims or more. A pure function of its
+// arguments; safe for concurrent use. It runs nothing: times are those of the cost model, in ns.
 #ifndef MESHIFT_EXPLAIN_H_
 #define MESHIFT_EXPLAIN_H_
 
@@ -29,27 +30,27 @@ struct Alternative {
     kBest,
     kCostsMore,      // keeps the promise
     kBreaksPromise,  // `reason` has the rule
-    kTakesTooMuch,   // more memory than options.max_memory; its inputs omit that limit
-    kHoldsTooMuch,   // a value larger than the value rule allows (planner/search/value_rule.h)
-    kNeedsGroups,    // groups that options.groups does not allow; its inputs omit it
+    kTakesTooMuch,   // more memory than options.max_memory; Plan::inputs() omits that limit
+    kHoldsTooMuch,   // a value between two steps larger than options.max_value allows
+    kNeedsGroups,    // groups that options.groups does not allow; Plan::inputs() omits it
     // The plan of DTensor's greedy planner. It may break the promise and the value rule; then
     // `reason` says so too.
     kPerDim,
   };
   Verdict verdict = Verdict::kBest;
   Plan plan;
-  std::string reason;  // empty for the best
-  // The terms of each step's time.
+  std::string reason;  // one line; empty for the best
+  // The terms of each step's time, one per step of the plan.
   std::vector<TimeParts> parts = {};
 };
 std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", ...
 
 // The result has, in this order:
 //   1. the best plan;
-//   2. up to `most` other plans that keep the promise, the cheapest first. They include the best
-//      plan without flattened groups, and plans that need more memory or other groups than
-//      allowed. After the first plan that undoes a reduce_scatter by messages, for each sequence
-//      of ops, comes the same plan with an all_gather;
+//   2. up to `most` (0 or more) other plans that keep the promise, the fastest first. They include
+//      the best plan without flattened groups, and plans that need more memory or other groups than
+//      allowed. For each sequence of ops, a plan that undoes a reduce_scatter by messages is also
+//      listed once with an all_gather instead;
 //   3. the best plan that breaks only the value rule, if it is cheaper;
 //   4. the best plan without a promise, if it is cheaper;
 //   5. the plan of PlannerKind::kPerDim, if source and target are on one mesh.

@@ -1,11 +1,13 @@
-// The backward redistribution of a forward redistribution: source and target sharding of the
-// gradient.
+// GradientOf: the source and target sharding of a gradient, given the redistribution of the forward
+// pass. It only computes shardings; the caller redistributes the gradient.
 //
 //   // Forward: f32 S(0),S(1) -> bf16 R,S(1), an FSDP shard that is gathered.
 //   MESHIFT_ASSIGN_OR_RETURN(RedistributionPair g, GradientOf(shard, weight));
 //     // bf16 R,S(1) -> f32 S(0),S(1)
 //   MESHIFT_ASSIGN_OR_RETURN(g, GradientOf(shard, weight, {.summed_over = {"fsdp"}}));
 //     // bf16 P,S(1) -> f32 S(0),S(1): every rank of fsdp saw different data
+//
+// A pure function; safe for concurrent use.
 #ifndef MESHIFT_GRADIENT_H_
 #define MESHIFT_GRADIENT_H_
 

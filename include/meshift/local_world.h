@@ -1,4 +1,5 @@
-// The in-process engine: all ranks of a world in one process, with real buffers.
+// LocalWorld: the in-process engine. All ranks of a world run in one process, with real buffers in
+// host memory.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto world, LocalWorld::Create({.num_ranks = 1024}));
 //   for (int r = 0; r < 1024; ++r) { ... world->engine(r)->CreateStream() ... }
@@ -22,8 +23,8 @@
 // each records fewer calls, and the watchdog is off, because without workers only waiting threads
 // do the work. Engine::SetRecord changes both.
 //
-// Engines belong to the world and must not outlive it. Their streams, buffers and communicators may
-// be destroyed after it, but not used. Safe for concurrent use.
+// The world owns its engines. Their streams, buffers and communicators may be destroyed after it,
+// but not used. Safe for concurrent use.
 #ifndef MESHIFT_LOCAL_WORLD_H_
 #define MESHIFT_LOCAL_WORLD_H_
 
@@ -73,6 +74,8 @@ struct MemoryStats {
 
 class LocalWorld {
  public:
+  // INVALID_ARGUMENT: num_ranks is not in 1..2^20 or num_workers not in 0..256, the domain size or
+  // the time-out is not positive, or `control` has neither 0 nor num_ranks channels.
   static absl::StatusOr<std::unique_ptr<LocalWorld>> Create(const LocalWorldOptions& options);
   virtual ~LocalWorld() = default;
 

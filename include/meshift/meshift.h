@@ -1,5 +1,11 @@
-// All that most programs need: meshes, shardings, plans and their proofs, redistributions, and the
-// in-process engine. Other engines and the rarer parts have headers of their own.
+// Includes the headers that most programs need: meshes, shardings, plans and their proofs,
+// redistributions, and the in-process engine.
+//
+//   #include "meshift/meshift.h"
+//   #include "meshift/mpi_engine.h"      // or nccl_engine.h
+//
+// It declares nothing itself. Not included: the MPI and NCCL engines, calibration.h,
+// deterministic.h, dlpack.h, ragged.h, symmetric.h, testing.h, torch.h, and the C interface c.h.
 #ifndef MESHIFT_MESHIFT_H_
 #define MESHIFT_MESHIFT_H_
 

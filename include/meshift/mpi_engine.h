@@ -4,10 +4,10 @@
 //   const absl::Status status = Train(job->engine());
 //   if (!status.ok()) job->Leave(1);
 //
-// Calls do not block unless MPI itself does (see MpiEngineOptions::bounded_waits). Collectives
-// consist of non-blocking messages. They advance while any thread waits, and otherwise on a thread
-// of the engine. On an idle stream the caller starts the work, and completes it if it is small and
-// needs no other rank. Split sends nothing.
+// Calls that queue work do not block unless MPI itself does (see MpiEngineOptions::bounded_waits).
+// Collectives consist of non-blocking messages. They advance while any thread waits, and otherwise
+// on a thread of the engine. On an idle stream the caller starts the work, and completes it if it
+// is small and needs no other rank. Split sends nothing.
 //
 // Reductions have the arithmetic of comm/kernels/reduce.h, in ascending order of ranks, rounded
 // once. The bits are those of the local engine and equal on all members

@@ -63,9 +63,9 @@ struct NcclOptions {
   // NCCL itself reads.
   const Environment* environment = nullptr;
 
-  // How long a collective may take from the time that it could run: when all earlier work on its
-  // stream is done, and so is the collective that max_in_flight makes it wait for.
-  // Engine::SetTimeouts sets both time-outs.
+  // How long a collective may take. The time starts when all earlier work on its stream is done,
+  // and also the collective that max_in_flight makes it wait for. Engine::SetTimeouts sets both
+  // time-outs.
   std::chrono::nanoseconds timeout = Timeouts{}.running;
   // The time-out of the first call of each kind on a communicator, in which NCCL may connect its
   // members, and of Create, Split and the destructor.
@@ -86,8 +86,8 @@ struct NcclOptions {
   // Groups share the root's buffers and connections. Then aborting one group aborts all.
   bool split_share = false;
   // Collectives of different groups may run concurrently, as many as fit into this share of the
-  // device's multiprocessors with max_ctas each (or more, if NCCL's variables say so): 3 with 32
-  // each of 132.
+  // device's multiprocessors. Each counts max_ctas of them, or more if NCCL's variables say so:
+  // with 132 multiprocessors and max_ctas 32, 3 fit.
   double cta_share = 0.75;
   // The most collectives that run concurrently. 1: one after another; 0: as many as fit, at most
   // 16.
@@ -124,6 +124,7 @@ struct NcclLent {
   const void* function = nullptr;
 };
 
+// Safe for concurrent use, as an Engine; threads must keep the common order of calls.
 class NcclEngine : public Engine {
  public:
   // Collective over the bootstrap's ranks; the bootstrap must outlive the engine. UNAVAILABLE,

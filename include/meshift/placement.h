@@ -1,9 +1,14 @@
-// How one mesh dim holds a tensor: replicated, a shard of a tensor dim, or a partial value.
+// Placement: how one mesh dim holds a tensor: replicated, a shard of a tensor dim, or a partial
+// value.
 //
 //   Placement::Replicate()              // R
 //   Placement::Shard(0)                 // S(0)
 //   Placement::Partial()                // P       (a sum)
 //   Placement::Partial(ReduceOp::kMax)  // P(max)
+//
+// A Placement knows neither mesh nor tensor: Sharding::Create checks that tensor dims, sizes and
+// ops fit. Sizes are in rows, which are indices of the tensor dim. An immutable value; safe for
+// concurrent use.
 #ifndef MESHIFT_PLACEMENT_H_
 #define MESHIFT_PLACEMENT_H_
 
@@ -22,7 +27,8 @@ namespace MESHIFT_API meshift {
 enum class ReduceOp : uint8_t { kSum, kAvg, kMin, kMax, kProduct, kAnd, kOr, kXor };
 inline constexpr int kNumReduceOps = 8;
 
-std::string_view Name(ReduceOp op);
+std::string_view Name(ReduceOp op);  // "sum", "avg", "min", "max", "product", "and", "or", "xor"
+// INVALID_ARGUMENT: another name.
 absl::StatusOr<ReduceOp> ParseReduceOp(std::string_view name);
 
 // Whether the result of `op` on `dtype` has the same bits in any order of combination: and, or,
@@ -32,16 +38,17 @@ bool IsExact(ReduceOp op, DType dtype);
 class Placement {
  public:
   enum class Kind : uint8_t { kReplicate, kShard, kPartial };
-  // One size per coordinate of the mesh dim; empty: ceil chunks.
+  // One size per coordinate of the mesh dim; empty: a ceil cut (docs/glossary.md).
   using Sizes = absl::InlinedVector<int64_t, 4>;
 
   static Placement Replicate() { return Placement(Kind::kReplicate); }
+  // A negative tensor dim counts from the end; Sharding::Create resolves it.
   static Placement Shard(int tensor_dim) {
     Placement p(Kind::kShard);
     p.tensor_dim_ = tensor_dim;
     return p;
   }
-  // A ragged shard: coordinate i of the mesh dim holds sizes[i] rows.
+  // A ragged shard: coordinate i of the mesh dim holds sizes[i] rows. Without sizes: Shard().
   static Placement RaggedShard(int tensor_dim, Sizes sizes) {
     Placement p = Shard(tensor_dim);
     p.sizes_ = std::move(sizes);

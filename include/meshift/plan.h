@@ -5,9 +5,10 @@
 //     // all_reduce{ddp,fsdp} -> R,R,R
 //   plan.fingerprint().ToString();      // 32 hex digits, equal on every rank
 //
-// docs/plan_format.md defines each field and how bytes are counted; the verifier
-// (meshift/verifier.h) checks a plan against it. A Plan is a value that is cheap to copy; safe for
-// concurrent use.
+// A plan describes work and does none: a Redistributor runs it. Seal and FromParts do not check it;
+// Verify (meshift/verifier.h) does. docs/plan_format.md defines each field and how bytes are
+// counted. Times are estimates of the cost model, in ns. A Plan is a value that is cheap to copy;
+// safe for concurrent use.
 #ifndef MESHIFT_PLAN_H_
 #define MESHIFT_PLAN_H_
 
@@ -35,14 +36,15 @@ enum class StepOp : uint8_t {
   kAllGather,
   kAllToAll,
   kPermute,
-  kExchange,  // collectives
-  kSlice,
+  kExchange,  // this and all before: collectives
+  kSlice,     // this and all after: local
   kMask,
   kCast,
-  kRelabel,  // local
+  kRelabel,
 };
 inline constexpr int kNumStepOps = 10;
 std::string_view Name(StepOp op);  // "all_reduce", ...
+// Each Parse function of this file returns INVALID_ARGUMENT for another text.
 absl::StatusOr<StepOp> ParseStepOp(std::string_view name);
 bool IsCollective(StepOp op);
 bool IsReduction(StepOp op);  // all_reduce, reduce_scatter
@@ -136,8 +138,9 @@ struct LowerBound {
 };
 
 // The inputs of planning besides the two shardings, as far as a plan's text has them
-// (docs/plan_format.md). The engine is reduced to its name and, under kBatchInvariant, its
-// native_invariance; the groups to the limits on this plan, as groups of its meshes.
+// (docs/plan_format.md). `options.engine` has only its name and, under kBatchInvariant, its
+// native_invariance. `options.groups` has only the limits on this plan, and names groups of its
+// meshes.
 struct PlanInputs {
   PlannerOptions options;
   // The size in bytes of the plan's largest value, if limits on groups left no plan within the
@@ -146,7 +149,8 @@ struct PlanInputs {
   friend bool operator==(const PlanInputs&, const PlanInputs&) = default;
 };
 
-// The 128-bit XXH3 hash (xxHash by Y. Collet, seed 0) of a plan's canonical text.
+// The 128-bit XXH3 hash (xxHash by Y. Collet, seed 0) of a plan's canonical text. It detects
+// accidents, not forgery.
 struct Fingerprint {
   uint64_t high = 0;
   uint64_t low = 0;

@@ -1,8 +1,11 @@
-// Reads and writes plans as JSON and as text.
+// PlanToJson, PlanFromJson and others: write and read plans as JSON or as text.
 //
 //   std::string text = PlanToJson(plan);              // one object; docs/plan_format.md
 //   PlanFault fault;
 //   absl::StatusOr<Plan> again = PlanFromJson(text, &fault);
+//
+// Readers check the format only: meshift/verifier.h proves the plan and its fingerprint. They take
+// untrusted text; JSON may be nested at most 100 deep. Pure functions; safe for concurrent use.
 #ifndef MESHIFT_PLAN_IO_H_
 #define MESHIFT_PLAN_IO_H_
 

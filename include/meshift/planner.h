@@ -6,7 +6,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(from, to));
 //     // all_reduce{ddp,fsdp} -> R,R,R
 //
-// Planning is a pure function of its arguments: every rank and every process gets the same plan.
+// Planning is a pure function of its arguments: every rank and every process gets the same plan. It
+// needs no engine and sends nothing. Safe for concurrent use, with one WorkBudget per thread.
 #ifndef MESHIFT_PLANNER_H_
 #define MESHIFT_PLANNER_H_
 
@@ -31,9 +32,9 @@ class WorkBudget;  // base/work_budget.h
 // with kPerDim, or with more than 2^24 messages).
 // FAILED_PRECONDITION: the promise needs something that the options forbid, such as a new group;
 // the message names it.
-// RESOURCE_EXHAUSTED: no plan keeps max_memory or max_communicators (the message has the least
-// value that suffices, or says that a smaller one than it names may suffice); or planning takes
-// more work than max_work.
+// RESOURCE_EXHAUSTED: no plan keeps max_memory or max_communicators (the message names a
+// value that suffices, and says so if it may not be the least); or planning takes more work than
+// max_work.
 //
 // On a row-major mesh, time and memory do not depend on the number of ranks; onto another mesh they
 // grow with ranks and messages. Most problems take microseconds (docs/benchmarks.md). With the

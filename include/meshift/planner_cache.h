@@ -5,9 +5,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(plan, planner.Find(from, to));         // looked up
 //   planner.stats().hits;                                           // 1
 //
-// Results are those of MakePlan. Plans are cached by their two shardings. On one mesh, search
-// results (paths) are also cached, under a key without names and without mesh dims of size 1, so
-// that meshes that differ only in these share them.
+// Results are those of MakePlan, refusals too. Plans are cached by their two shardings. On one
+// mesh, search results (paths) are also cached, under a key without names and without mesh dims of
+// size 1, so that meshes that differ only in these share them.
 //
 // The size is bounded in bytes, approximately; the least recently used entry is evicted first. Safe
 // for concurrent use. Each part of the cache has its own lock, which is not held during a search:
@@ -34,19 +34,19 @@ namespace MESHIFT_API meshift {
 class WorkBudget;  // base/work_budget.h
 
 struct PlannerCacheLimits {
-  // One limit for plans and one for paths. A plan takes a few thousand bytes, more if ranks or
-  // sizes are listed.
+  // The limit of the cached plans, and also that of the cached paths. A plan takes a few thousand
+  // bytes, more if ranks or sizes are listed.
   int64_t max_bytes = int64_t{64} << 20;
 };
 
 struct PlannerCacheStats {
   int64_t hits = 0;          // plans found in the cache
   int64_t shared_paths = 0;  // plans made from a cached path
-  int64_t searches = 0;  // plans that were searched for, with refusals and plans onto another mesh
-  int64_t evicted = 0;   // plans and paths
-  int64_t plans = 0;     // in the cache now
-  int64_t paths = 0;
-  int64_t bytes = 0;  // of both
+  int64_t searches = 0;      // other misses: searches, refusals, and plans onto another mesh
+  int64_t evicted = 0;       // plans and paths
+  int64_t plans = 0;         // in the cache now
+  int64_t paths = 0;         // in the cache now
+  int64_t bytes = 0;         // of both, approximately
 };
 
 class PlannerCache {

@@ -3,7 +3,9 @@
 //   const Topology h100 = *Topology::Parse("h100");
 //   MakePlan(from, to, {.reproducibility = Reproducibility::kOrdered, .topology = h100});
 //
-// A plan depends on these options and the two shardings only. A value; safe for concurrent use.
+// A plan depends on these options and the two shardings only. Options are not checked when they are
+// set: MakePlan refuses invalid ones. Each Parse function here returns INVALID_ARGUMENT for an
+// unknown name. A value; safe for concurrent use.
 #ifndef MESHIFT_PLANNER_OPTIONS_H_
 #define MESHIFT_PLANNER_OPTIONS_H_
 
@@ -39,7 +41,6 @@ enum class Buffers : uint8_t {
 };
 
 std::string_view Name(Buffers buffers);  // "two", "consumed", "one"
-// INVALID_ARGUMENT: another name.
 absl::StatusOr<Buffers> ParseBuffers(std::string_view name);
 
 // Promises about bits (docs/reproducibility.md); each includes the ones before it.

@@ -1,4 +1,4 @@
-// SizeExchange: gathers the sizes of a ragged shard, when each rank knows only its own number of
+// SizeExchange: gathers the sizes of a ragged shard when each rank knows only its own number of
 // rows.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto exchange, SizeExchange::Create(mesh, engine));    // once
@@ -9,8 +9,9 @@
 //                                       {Placement::RaggedShard(0, sizes),
 //                                       Placement::Replicate()}));
 //
-// A Sharding describes the whole mesh. So all ranks of the mesh exchange their sizes in one small
-// all-gather, and ranks with the same coordinate on the mesh dim must agree.
+// A Sharding describes the whole mesh. So all ranks of the mesh exchange their sizes in one
+// all-gather of 16 bytes per rank. Ranks with the same coordinate on the mesh dim must pass the
+// same number. Every call is collective and waits for the other ranks. Not thread-safe.
 #ifndef MESHIFT_RAGGED_H_
 #define MESHIFT_RAGGED_H_
 
@@ -31,8 +32,8 @@ namespace MESHIFT_API meshift {
 
 class GroupCache;  // comm/executor/group_cache.h
 
-// Not thread-safe. If the mesh has all ranks, it uses the engine's world communicator, which no
-// other thread may use meanwhile.
+// If the mesh has all ranks, it uses the engine's world communicator, which no other thread may use
+// meanwhile.
 class SizeExchange {
  public:
   ~SizeExchange();

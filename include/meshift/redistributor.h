@@ -15,6 +15,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto all, UnionMesh(trainer, server));
 //   MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute, Redistributor::Create(all, engine));
 //
+// A redistribution keeps the tensor's global shape. It casts if `to` has another dtype.
+//
 // Order: all ranks of the redistributor's mesh make the same calls in the same order. A rank
 // outside a tensor's mesh makes the call too, with an empty view (TensorView()) or one without
 // elements. If several threads make calls, tickets define the order (Redistribution::ticket). Calls
@@ -80,7 +82,7 @@ namespace MESHIFT_API meshift {
 
 class PlannerCache;  // meshift/planner_cache.h
 
-// Options and counters of a redistributor.
+// Options and counters of a redistributor:
 //
 //   Redistributor::Create(mesh, engine, {.planning = {.topology = h100},
 //                                        .agreement = Agreement::kAlways});
@@ -266,9 +268,10 @@ class Redistributor {
 
   // A pool of symmetric memory for calls over the groups of these mesh dims (ascending), for use in
   // Redistribution::symmetric. Collective, as Prepare is. The pool may outlive this redistributor;
-  // destroy it before the engine, on all ranks. UNIMPLEMENTED, on all members: the engine has no
-  // such memory for these groups; the message says why. FAILED_PRECONDITION: this rank is outside
-  // the mesh and so has no group.
+  // destroy it before the engine, on all ranks. INVALID_ARGUMENT: the mesh dims are out of range,
+  // out of order, or of groups of one rank; or an option is invalid. UNIMPLEMENTED, on all members:
+  // the engine has no such memory for these groups; the message says why. FAILED_PRECONDITION: this
+  // rank is outside the mesh and so has no group.
   absl::StatusOr<std::unique_ptr<SymmetricPool>> MakeSymmetricPool(
       absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options = {});
 

@@ -4,6 +4,9 @@
 //   MESHIFT_RETURN_IF_ERROR(run.Wait(*consumer));   // later work on `consumer` comes after it
 //   while (!run.IsDone()) ...                       // the host does something else
 //   MESHIFT_RETURN_IF_ERROR(run.Wait());            // the host waits
+//
+// Only a Redistributor makes handles. A handle cannot cancel its work (see Redistributor::Abort).
+// It keeps the redistributor's state alive, but not the engine, which must outlive it.
 #ifndef MESHIFT_RUN_HANDLE_H_
 #define MESHIFT_RUN_HANDLE_H_
 

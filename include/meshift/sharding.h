@@ -1,4 +1,4 @@
-// A sharding: one tensor (dtype, global shape) on one mesh, with a placement per mesh dim.
+// Sharding: one tensor (dtype, global shape) on one mesh, with a placement per mesh dim.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
 //   MESHIFT_ASSIGN_OR_RETURN(Sharding s, Sharding::Parse("bf16[10,8]", mesh, "S(0),S(1)"));
@@ -9,10 +9,13 @@
 // When several mesh dims cut one tensor dim, CutsOf() has the shard order, outermost first. The
 // default is mesh order; another order is written with positions: "S(0)[1],S(0)[0]". Cuts are those
 // of torch.chunk: pieces of ceil(D / n), the last ones short or empty; nested cuts divide a piece
-// again. The offset of an empty piece is the end of the cut range. A ragged cut ("S(0){3,0,5}") is
-// always outermost; one whose sizes are those of the plain cut is stored as "S(0)".
+// again. The offset of an empty piece is the end of the interval that is cut. A ragged cut
+// ("S(0){3,0,5}") is always outermost; its empty pieces begin where the next piece does. One whose
+// sizes are those of the plain cut is stored as "S(0)".
 //
-// A Sharding is an immutable value; copies share what it says. Safe for concurrent use.
+// Sizes and offsets are in elements. Create and Parse refuse an impossible sharding with
+// INVALID_ARGUMENT. A Sharding holds no data. It is an immutable value, whose copies share one
+// description. Safe for concurrent use.
 #ifndef MESHIFT_SHARDING_H_
 #define MESHIFT_SHARDING_H_
 
@@ -83,6 +86,7 @@ struct TensorType {
 
   // At most kMaxTensorRank dims, each >= 0, at most 2^63 - 1 elements and bytes in all. The last
   // two limits also hold without the dims of size 0, so that no product of sizes overflows.
+  // INVALID_ARGUMENT otherwise; the message names the value.
   static absl::StatusOr<TensorType> Create(DType dtype, Shape shape);
   // Reads the format of ToString; spaces are allowed anywhere.
   static absl::StatusOr<TensorType> Parse(std::string_view text);
@@ -137,6 +141,7 @@ class Sharding {
 
   // The box that `rank` holds. For a rank outside the mesh: a box of one dim with size 0.
   Box LocalBox(int64_t rank) const;
+  // REQUIRES: one index per mesh dim, each below the dim's size.
   Box BoxAt(absl::Span<const int64_t> coordinate) const;
   // The number of elements of the largest local box. O(mesh dims + ragged sizes).
   int64_t MaxLocalElements() const;

@@ -1,11 +1,11 @@
-// Helpers for absl::Status, the error type of Meshift: macros that return errors, and two
-// functions.
+// Helpers for absl::Status, the error type of Meshift: two macros that return errors from the
+// enclosing function, and two functions that use the message.
 //
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(stream));
 //   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
 //
-// The library throws nothing, prints nothing and never ends the process. docs/errors.md lists codes
-// and messages.
+// docs/errors.md lists codes and messages. The library prints nothing. Only meshift/torch.h throws
+// errors; the standard library may throw std::bad_alloc. MpiSession::Leave alone ends the process.
 #ifndef MESHIFT_STATUS_H_
 #define MESHIFT_STATUS_H_
 

@@ -1,5 +1,5 @@
-// A bounded pool of symmetric memory (meshift/engine.h) of one communicator: registered buffers of
-// equal size, divided into blocks.
+// SymmetricPool: a bounded pool of symmetric memory (meshift/engine.h) of one communicator. It
+// divides registered buffers of equal size into blocks.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto pool, SymmetricPool::Create(engine, communicator,
 //                                                             {.buffer_bytes = 64 << 20}));
@@ -46,7 +46,7 @@ namespace MESHIFT_API meshift {
 //   redistribute({.from = from, .to = to, .source = in, .target = out, .symmetric = &use});
 //   redistribute.stats().symmetric.hits;  // 1, or a miss with its reason
 
-class SymmetricPool;  // meshift/symmetric.h
+class SymmetricPool;
 
 // A tensor's place in a pool: `offset` bytes after the start of a block. Block 0: not in the pool.
 struct SymmetricTensor {
@@ -87,9 +87,9 @@ struct SymmetricCounts {
 
 // Equal on all members.
 struct SymmetricPoolOptions {
-  int64_t buffer_bytes = int64_t{64} << 20;  // size of each buffer; rounded up to 4 KiB
-  int64_t buffers = 1;                       // number that Create registers
-  int64_t max_buffers = 8;                   // upper limit
+  int64_t buffer_bytes = int64_t{64} << 20;  // of each buffer: 1 to 2^38; rounded up to 4 KiB
+  int64_t buffers = 1;                       // number that Create registers: 1 to max_buffers
+  int64_t max_buffers = 8;                   // limit on their number: at most 4096
 };
 
 absl::Status CheckOptions(const SymmetricPoolOptions& options);  // INVALID_ARGUMENT, or OK
@@ -97,9 +97,9 @@ absl::Status CheckOptions(const SymmetricPoolOptions& options);  // INVALID_ARGU
 struct SymmetricBlock {
   int64_t number = 0;  // 1, 2, ..., never reused
   void* data = nullptr;
-  int64_t bytes = 0;  // the requested size, rounded up to 256
-  int64_t buffer = 0;
-  int64_t offset = 0;
+  int64_t bytes = 0;   // the requested size, rounded up to 256
+  int64_t buffer = 0;  // the buffer's number
+  int64_t offset = 0;  // in bytes, from the start of the buffer
 };
 
 struct SymmetricPoolStats {
@@ -107,9 +107,9 @@ struct SymmetricPoolStats {
   int64_t registered_bytes = 0;
   int64_t bytes_in_use = 0;
   int64_t high_water_bytes = 0;  // peak of bytes_in_use
-  int64_t blocks = 0;
-  int64_t allocations = 0;
-  int64_t refused = 0;  // allocations
+  int64_t blocks = 0;            // in use
+  int64_t allocations = 0;       // that succeeded, since Create
+  int64_t refused = 0;           // allocations that failed
   // Fragmentation: free bytes, and the largest block that could be allocated.
   int64_t free_bytes = 0;
   int64_t largest_free = 0;

@@ -3,6 +3,9 @@
 //   TensorView in = TensorView::Contiguous(data, DType::kBF16, {4096, 512});
 //   TensorView transposed{
 //       .data = data, .dtype = DType::kBF16, .shape = {512, 4096}, .strides = {1, 512}};
+//
+// A view is a plain struct that checks nothing. The calls that take one refuse it with
+// INVALID_ARGUMENT if shape, strides or dtype do not match the sharding.
 #ifndef MESHIFT_TENSOR_VIEW_H_
 #define MESHIFT_TENSOR_VIEW_H_
 

@@ -1,6 +1,6 @@
 // The test kit: computes the tensors that every rank must hold after a redistribution, directly
-// from the definition of the placements, in one process and without a GPU. It shares no code with
-// planner and engines.
+// from the definition of the placements, in one process and without a GPU. This reference shares no
+// code with planner and engines.
 //
 //   // Your framework's own code: the gradient sync of a data-parallel layer.
 //   const Sharding from = *Sharding::Parse("f32[7,5] on dp=3,tp=2 as P,S(0)");
@@ -23,7 +23,9 @@
 //   EXPECT_THAT(MakePlan(from, to), AllOf(testkit::IsProven(), testkit::KeepsReplicasEqual(),
 //                                         testkit::Takes({"all_reduce{dp}"})));
 //
-// docs/testing_your_framework.md has a complete test. Link //:meshift_testing.
+// docs/testing_your_framework.md has a complete test. For tests only: link //:meshift_testing.
+// Needs host memory for the tensors of all ranks. The matchers need GoogleTest. Functions are safe
+// for concurrent use.
 #ifndef MESHIFT_TESTING_H_
 #define MESHIFT_TESTING_H_
 
@@ -119,11 +121,11 @@ struct LayerCheck {
 // Fills the targets from the sources, for all ranks. It may start threads, and must join them.
 using LayerFn = absl::FunctionRef<absl::Status(const LocalTensors& local)>;
 
-// Calls `layer` four times: twice with sums that are exact in any order, compared bit for bit; once
-// with special values; once with full mantissas, where values are compared within a proven error
-// bound, and replicas bit for bit. Counts are sums over these. Targets are poisoned before each
-// call. Errors: those of Oracle::Create and of `layer`; FAILED_PRECONDITION: it wrote to a source
-// or next to a target.
+// Calls `layer` up to four times: twice with sums that are exact in any order, compared bit for
+// bit; once with full mantissas, where values are compared within a proven error bound, and
+// replicas bit for bit; once with special values, if check.special_values is set. Counts are sums
+// over these. Targets are poisoned before each call. Errors: those of Oracle::Create and of
+// `layer`; FAILED_PRECONDITION: it wrote to a source or next to a target.
 absl::StatusOr<CheckResult> CheckLayer(const LayerCheck& check, LayerFn layer);
 
 // --- A plan of Meshift ---

@@ -12,7 +12,8 @@
 // names are unique and match [A-Za-z_][A-Za-z0-9_]*. Latencies are at most 1 s and group_setup_ns
 // at most 1,000 s, so that a plan's times fit into 64 bits. docs/cost_model.md has the formulas.
 //
-// A Topology is an immutable value. Safe for concurrent use.
+// The caller states the machine: nothing here measures it (see meshift/calibration.h). A Topology
+// is an immutable value. Safe for concurrent use.
 #ifndef MESHIFT_TOPOLOGY_H_
 #define MESHIFT_TOPOLOGY_H_
 
@@ -73,7 +74,10 @@ class Topology {
   // One level with all ranks: the default everywhere.
   static Topology Flat();
   // Without protocols every collective takes collective_latency_ns to start, the hops of a tree,
-  // and the bytes of a ring, or of messages, at full bandwidth.
+  // and the bytes of a ring, or of messages, at full bandwidth. INVALID_ARGUMENT: a level
+  // or protocol breaks a rule above; bandwidth_bytes_per_us or copy_bandwidth_bytes_per_us is below
+  // 1, or another number below 0; latency_percent is above 10,000, or another percentage not in
+  // 1..100; or there are more than 16 protocols.
   static absl::StatusOr<Topology> Create(std::vector<TopologyLevel> levels,
                                          TopologyConstants constants = {},
                                          std::vector<TopologyProtocol> protocols = {});
@@ -92,7 +96,7 @@ class Topology {
   const TopologyLevel& level(int i) const { return levels_[i]; }
   const TopologyConstants& constants() const { return constants_; }
   absl::Span<const TopologyProtocol> protocols() const { return protocols_; }
-  // The index of the domain of `level` that contains `rank`.
+  // The index of the domain of `level` that contains `rank`. REQUIRES: 0 <= level < NumLevels().
   int64_t DomainOf(int level, int64_t rank) const;
   // The lowest level at which both ranks share a domain.
   int LevelBetween(int64_t a, int64_t b) const;

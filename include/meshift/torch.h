@@ -1,5 +1,5 @@
-// Redistributes PyTorch tensors from C++. Needs libtorch; the CMake target is meshift::torch,
-// defined if Torch was found. Not included by meshift/meshift.h.
+// TensorRedistributor: redistributes PyTorch tensors from C++. Header-only; needs libtorch. The
+// CMake target is meshift::torch, defined if Torch was found. Not included by meshift/meshift.h.
 //
 //   using namespace meshift::libtorch;
 //   const auto job = Check(meshift::MpiJob::Start());  // Check throws c10::Error

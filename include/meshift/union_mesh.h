@@ -3,6 +3,9 @@
 //
 //   UnionMesh(*DeviceMesh::Parse("a=4"), *DeviceMesh::Parse("b=2@3,9"))->ToString();
 //     // "ranks=5@0-3,9"
+//
+// Both only compute meshes, and send nothing. Pure functions; safe for concurrent use, with one
+// WorkBudget per thread.
 #ifndef MESHIFT_UNION_MESH_H_
 #define MESHIFT_UNION_MESH_H_
 

@@ -5,8 +5,9 @@
 //   if (!verdict.ok()) fmt::print("{}: {}\n", verdict.fault->rule, verdict.fault->message);
 //
 // It checks in this order: each step is possible and its result is `after`; the last step gives the
-// target; no value is lost or added twice; the promise about bits (`kept`); bytes and totals; the
-// fingerprint. docs/errors.md lists the rules.
+// target; no value is rounded twice; no value is lost or added twice; the promise about bits
+// (`kept`); bytes, totals and limits; groups; the fingerprint. docs/errors.md lists the rules. It
+// does not check that the plan is the cheapest, nor the estimate of each step's time.
 #ifndef MESHIFT_VERIFIER_H_
 #define MESHIFT_VERIFIER_H_
 

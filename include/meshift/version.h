@@ -1,6 +1,8 @@
 // The version of Meshift. CHANGELOG.md says what a version may change.
 //
 //   #if MESHIFT_VERSION_NUMBER >= 200     // 0.2.0 or later
+//
+// Macros only: they give the version of the headers, not that of a library linked at run time.
 #ifndef MESHIFT_VERSION_H_
 #define MESHIFT_VERSION_H_
 
