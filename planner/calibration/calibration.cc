@@ -1,4 +1,5 @@
-// Makes the probes and turns them into observations; planner/calibration/fit.h fits the topology.
+// Builds the probes (redistributions of one step), and pairs their measured times with the terms of
+// the cost model. planner/calibration/fit.h fits the topology. Runs no probe.
 #include "meshift/calibration.h"
 
 #include <algorithm>
@@ -24,9 +25,9 @@ using Kind = Probe::Kind;
 
 constexpr int64_t kItem = 4;              // bytes of an f32
 constexpr int64_t kSmallest = 256;        // bytes of the smallest tensor, or a member's item
-constexpr int64_t kSizeStep = 16;         // from one size to the next
+constexpr int64_t kSizeStep = 16;         // the factor from one size to the next
 constexpr int64_t kSmall = 32 << 10;      // up to these bytes, latency is most of the time
-constexpr int64_t kMaxRanks = INT32_MAX;  // of a mesh
+constexpr int64_t kMaxRanks = INT32_MAX;  // DeviceMesh's limit
 
 std::vector<TopologyLevel> LevelsOf(const Topology& topology) {
   std::vector<TopologyLevel> levels;
@@ -54,8 +55,8 @@ absl::Status CountCopies(const Probe& probe, const Topology& topology, Observati
   return absl::OkStatus();
 }
 
-// A probe over the middle dim of a mesh out x members x in. `ranks`: of the mesh; empty is 0 ..
-// n-1.
+// A probe over the middle dim of a mesh out x members x in (`sizes`). `ranks`: of the mesh, in
+// row-major order; empty: 0, 1, 2, ... `bytes`: of a group's part of the tensor, rounded down.
 absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>& sizes,
                                 const std::vector<int64_t>& ranks, int64_t bytes,
                                 const Topology& topology) {
@@ -66,7 +67,7 @@ absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>
   const int64_t block = std::max<int64_t>(bytes / kItem / n, 1);
   // Elements of a message.
   const int64_t item = std::max<int64_t>(block / n, 1);
-  // The other mesh dims cut too: without replicas, the step is the best plan.
+  // The other mesh dims cut a third tensor dim: without replicas, the step is the best plan.
   const int64_t others = sizes[0] * sizes[2];
   const Shape shape =
       kind == Kind::kMessages ? Shape{n, n * item, others} : Shape{n * block, 1, others};
@@ -115,7 +116,7 @@ absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>
   return probe;
 }
 
-// Bytes of the smallest tensor of a probe among n members that determines the probe's numbers.
+// The least max_bytes for probes among n members: those of kCopy and kGather need two sizes.
 int64_t LeastBytes(Kind kind, int64_t n) {
   if (kind != Kind::kCopy && kind != Kind::kGather) return kSmallest * n;
   // A bandwidth needs a size beyond kSmall, and one more size.

@@ -24,11 +24,11 @@ constexpr double kScale = 0.2;  // s of FitObservations: smaller errors count by
 constexpr double kKeepProtocols = 0.0003;
 constexpr double kKeepLatencies = 0.003;
 constexpr double kKeepBandwidths = 0.0001;
-constexpr int kMaxRounds = 40;
-constexpr int kMaxSteps = 30;  // Gauss-Newton steps in a round
-constexpr double kLeastGain = 1e-4;
-// The most work of a fit, some seconds. One unit is the time of one observation; the shape and the
-// times of a group are kGroupWork units.
+constexpr int kMaxRounds = 40;       // from one start
+constexpr int kMaxSteps = 30;        // Gauss-Newton steps in a round
+constexpr double kLeastGain = 1e-4;  // steps and rounds end when the cost falls by a smaller part
+// The work after which no further steps begin, some seconds. One unit is the time of one
+// observation; the shape and the times of a group are kGroupWork units.
 constexpr int64_t kMaxWork = 100'000'000;
 constexpr int64_t kGroupWork = 400;
 constexpr int64_t kMaxNs = 1'000'000'000;         // the largest latency: see meshift/topology.h
@@ -51,7 +51,7 @@ struct Numbers {
   }
 };
 
-// A number to fit. Times are piecewise linear in the number, or in its inverse.
+// A number to fit. Times are piecewise linear in its coordinate: the number, or its inverse.
 struct Parameter {
   int64_t* value;  // in a Numbers
   bool inverse;
@@ -269,8 +269,8 @@ class Fitter {
     }
     return values;
   }
-  // The structure's own values; some where protocols differ less; and the best of those where all
-  // other numbers are multiplied by powers of 4.
+  // The structure's own values; some with smaller latencies or larger bandwidths of protocols; and
+  // the best of those where all other numbers are multiplied by powers of 4.
   absl::StatusOr<std::vector<std::vector<int64_t>>> Starts() {
     std::vector<std::vector<int64_t>> starts = {first_};
     const auto add = [&](std::vector<int64_t> values) {
@@ -357,7 +357,7 @@ class Fitter {
     return false;
   }
 
-  // The derivatives of all times by a parameter, times Unit(parameter).
+  // The derivatives of all times by a parameter's coordinate, times Unit(parameter).
   absl::StatusOr<std::vector<double>> Slope(const Parameter& parameter) {
     const int64_t old = *parameter.value;
     const double from = parameter.Get();

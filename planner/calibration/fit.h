@@ -6,8 +6,11 @@
 //   TimeOf(gather, fitted).Ns();
 //
 // `structure` has the domains, the protocols and the initial values; the fit changes numbers only.
-// A number stays 0 where 0 means that the machine does not have it (a tree's own bandwidth, sums in
-// switches, the start of a protocol). Numbers on which no observation depends are unchanged.
+// A number stays 0 where 0 means that it does not apply (direct, domain and in-switch bandwidths,
+// entry_ns, start_ns). Numbers on which no observation depends are unchanged.
+//
+// INVALID_ARGUMENT: no observations, or a time below 1 ns. Other fields are not checked. Pure
+// functions, safe for concurrent use. Internal to the calibration and the CLI.
 #ifndef MESHIFT_PLANNER_CALIBRATION_FIT_H_
 #define MESHIFT_PLANNER_CALIBRATION_FIT_H_
 
@@ -23,6 +26,7 @@
 
 namespace meshift {
 
+// The measured time of one step, and the terms from which the cost model predicts it.
 struct Observation {
   enum class What : uint8_t {
     kCopy,       // local copies only
@@ -31,7 +35,7 @@ struct Observation {
     kToAll,      // each member sends `bytes`, in one message to each other member
   };
   What what = What::kAllReduce;
-  int64_t num_ranks = 2;
+  int64_t num_ranks = 2;   // of all groups together
   RankGroups groups = {};  // unused for kCopy
   int64_t bytes = 0;
   // The number of copies in local memory, in sequence, before and after the collective; and their
@@ -53,17 +57,17 @@ struct FitError {
 // `ratios` are model / measured.
 FitError ErrorOf(std::vector<double> ratios);
 
-// The most observations that are fitted, evenly spaced ones of a longer list.
+// The most observations that are fitted. From a longer list, every k-th one is taken.
 inline constexpr size_t kMaxFitted = 2048;
 
-// The topology of that structure that minimizes the sum over all observations of sqrt(x^2 + s^2),
-// where x = ln(model / measured) and s = 0.2: a pseudo-Huber loss, so a few outliers change little.
-// If the structure has protocols, its numbers count as weak observations: numbers that the times
-// determine poorly stay near them. The search has several starts. From each it does Gauss-Newton
-// steps in latencies and inverse bandwidths, in which a time is linear while the same algorithm is
-// the fastest, and tries other values of each number in turn. Deterministic. O(fitted observations
-// * numbers) per step; at most some hundred steps. INVALID_ARGUMENT: no observations, or a time
-// below 1 ns.
+// The topology of that structure with the least sum over all observations of sqrt(x^2 + s^2), where
+// x = ln(model / measured) and s = 0.2: a pseudo-Huber loss, so a few outliers change little. If
+// the structure has protocols, its numbers count as weak observations: numbers that the times
+// determine poorly stay near them. The minimum is a local one, the best from several starts. From
+// each start the search does Gauss-Newton steps in latencies and inverse bandwidths, in which a
+// time is linear while the same algorithm is the fastest, and tries other values of each number in
+// turn. Deterministic. O(fitted observations * numbers) per step; after some seconds of work no
+// further steps begin.
 absl::StatusOr<Topology> FitObservations(const Topology& structure,
                                          absl::Span<const Observation> observations);
 

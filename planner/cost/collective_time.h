@@ -1,19 +1,19 @@
-// Estimates the time of a collective: the minimum over the algorithms and protocols of a library.
-// The group is the worst of the step's groups (group_shape.h). Other traffic on the links, packing
-// and local copies are not included.
+// Estimates the time of a collective in ns: the minimum over the algorithms and protocols of a
+// collective library such as NCCL. The group is the worst of the step's groups (group_shape.h).
 //
 //   const GroupTimes times(topology, ShapeOf(topology, 16, groups));
 //   const CollectiveTime time = times.AllReduce(int64_t{64} << 20);
 //   time.Ns();
-//   time.algorithm;                             // kInSwitch
+//   time.algorithm;                             // such as kInSwitch
 //   topology.protocols()[time.protocol].name;   // "Simple"
 //
 // Each algorithm (ring, tree, in-switch, direct messages) in each protocol of the topology takes a
 // start time, the latency of its hops, and its bytes over the bandwidth of its slowest links. So
 // the minimum is a concave, piecewise linear, increasing function of the bytes. docs/cost_model.md
-// has the formulas. Times are in ns, bandwidths in bytes per us; arithmetic saturates. Times of
-// groups and messages do not change and keep no reference to the topology. They are safe for
-// concurrent use.
+// has the formulas. Not included: other traffic on the links, packing and local copies.
+//
+// Arithmetic saturates. REQUIRES: bytes >= 0. GroupTimes and MessageTimes are immutable, keep no
+// reference to the topology, and are safe for concurrent use.
 #ifndef MESHIFT_PLANNER_COST_COLLECTIVE_TIME_H_
 #define MESHIFT_PLANNER_COST_COLLECTIVE_TIME_H_
 
@@ -32,9 +32,9 @@
 namespace meshift {
 
 struct CollectiveTime {
-  int64_t start_ns = 0;
-  int64_t hops_ns = 0;
-  int64_t links_ns = 0;
+  int64_t start_ns = 0;  // start-up of the collective and its protocol
+  int64_t hops_ns = 0;   // latency of the hops, and entry of the levels
+  int64_t links_ns = 0;  // the bytes on the slowest links
   Algorithm algorithm = Algorithm::kRing;
   int8_t protocol = -1;  // index in Topology::protocols(); -1: the topology has none
   int8_t level = 0;      // of the slowest links
@@ -67,6 +67,7 @@ class MessageTimes {
 // Bytes by level of links.
 using BytesByLevel = absl::InlinedVector<int64_t, 3>;
 
+// The times of collectives in groups of one shape.
 class GroupTimes {
  public:
   GroupTimes(const Topology& topology, const GroupShape& shape);

@@ -7,7 +7,11 @@
 //
 // A step's time is that of its collective (the fastest algorithm and protocol, collective_time.h)
 // and of its local copies. docs/plan_format.md defines the counts, and when messages are packed or
-// blocks padded. docs/cost_model.md has the formulas. The model prices the program that runs.
+// blocks padded. docs/cost_model.md has the formulas.
+//
+// Bytes and messages are those of the worst rank, times are in ns; bytes and times saturate. No
+// function returns an error: after the problem's work budget is spent, results are meaningless, and
+// the caller must refuse. One thread at a time. cross_cost.h prices crossings to another mesh.
 //
 // cost.cc has Measure() and the groups. Measure() calls cost_blocks.cc for gathers, scatters and
 // ordered reductions; cost_messages.cc for steps made of messages (messages.h); cost_stages.cc for
@@ -93,13 +97,13 @@ struct CostOptions {
   bool to_target = true;
 };
 
-// The time of a local copy.
+// The time of a local copy, in ns.
 inline int64_t CopyNs(const Topology& topology, int64_t bytes) {
   const TopologyConstants& c = topology.constants();
   return SaturatingAdd(c.copy_latency_ns, MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us));
 }
 
-// The least latency of a hop over `level` or a higher level.
+// The least latency of a hop over `level` or a higher level, in ns.
 int64_t LeastHopNs(const Topology& topology, int level);
 
 // Keeps a reference to `problem`. Const methods cache their results, so a model is for one thread
@@ -126,7 +130,6 @@ class CostModel {
     return !options_.groups || !IsCollective(op) ||
            options_.groups->test(StepDims(problem_, op, before, after));
   }
-  // CostOptions::groups.
   const std::optional<DimSets>& groups() const { return options_.groups; }
   std::optional<int64_t> max_workspace() const { return options_.max_workspace; }
   // A lower bound of WorkspaceBytes(), much faster than Measure().
@@ -172,7 +175,7 @@ class CostModel {
   // The latency of a hop over `level` or a higher level, in the protocol with the least latency.
   int64_t LeastHopNs(int level = 0) const;
   // In any step on this mesh, k ranks in one domain of the level below `level` (level 0: one rank)
-  // together send at most k times this many bytes per us to other ranks, and receive at most that.
+  // together send at most k times this many bytes per us out of it, and receive at most that.
   int64_t BestBandwidth(int level) const;
   // The time in which a rank sends or receives `bytes` at full speed.
   int64_t TransferNs(int64_t bytes) const { return MulDivFloor(bytes, 1000, best_bandwidth_); }

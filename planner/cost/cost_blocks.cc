@@ -1,5 +1,5 @@
-// Prices collectives in which each member has one block: all_gather, reduce_scatter, and ordered
-// reductions.
+// Implements CostModel::MeasureBlocks() and MeasureOrdered() of planner/cost/cost.h, which has the
+// limits: prices all_gather, reduce_scatter and ordered reductions, with one block per member.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>

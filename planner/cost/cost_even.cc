@@ -1,5 +1,5 @@
-// Counts the messages of steps between equal pieces in closed form, in a time that does not depend
-// on the number of ranks.
+// Implements CountEven() of planner/cost/messages.h, which has its conditions: counts the messages
+// between equal pieces in closed form, in a time that does not depend on the number of ranks.
 #include <algorithm>
 #include <cstdint>
 
@@ -46,9 +46,9 @@ bool Nests(const Levels& before, const Levels& after) {
 // Receivers share a sender's coordinates on the fixed mesh dims (those without a moving cut
 // before). So they take the part of its piece whose digits on fixed mesh dims are the sender's. If
 // pieces nest, this part has the same size for all senders from which anything is taken. A rank
-// keeps either as much as a message has, or nothing: nothing if a digit of its piece after, within
-// the index of its piece before, differs. Some rank has such a digit, unless the same mesh dim made
-// the same cut before.
+// keeps either a part as long as a message, or nothing: nothing if its pieces before and after are
+// disjoint. Some rank keeps nothing, unless each cut after that divides more than a piece before is
+// also a cut before, of the same mesh dim.
 struct EvenDim {
   EvenDim(const Problem& problem, const CutLists::List& before, const CutLists::List& after,
           int common, DimMask spread, int64_t extent) {

@@ -1,8 +1,9 @@
-// Counts the messages of the worst rank among too many ranks to list.
+// Implements CountByBounds() of planner/cost/messages.h: counts the messages of the worst rank
+// among too many ranks to list. Not for ragged cuts.
 //
 // Finds the worst rank by branch and bound over boxes of coordinates. A box is dropped if no rank
-// in it can exceed the ranks examined so far; otherwise it is halved, first where pieces change
-// their lengths. Bounds are products over tensor dims (MovedBounds). Usually a few boxes are
+// in it can exceed the ranks examined so far; otherwise it is halved, first where the length of the
+// pieces changes. Bounds are products over tensor dims (MovedBounds). Usually a few boxes are
 // enough: almost all ranks differ only in the items that they keep, and most keep nothing.
 #include <algorithm>
 #include <array>
@@ -53,7 +54,7 @@ class MovedBounds {
       : spread_(spread),
         before_(problem, before, common, extent),
         after_(problem, after, common, extent) {
-    DimMask fixed = 0;  // by place in the list
+    DimMask fixed = 0;  // by position in the list
     for (size_t i = 0; i < after_.dims.size(); ++i) {
       if (IsFixed(after_.dims[i])) fixed |= DimMask{1} << i;
       keeps_what_it_sends_ = keeps_what_it_sends_ && IsFixed(after_.dims[i]);

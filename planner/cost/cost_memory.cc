@@ -1,4 +1,5 @@
-// The workspace of steps, and the choice between two ways to do a step under a limit.
+// Implements the limits of planner/cost/cost.h: the workspace of values and steps, in bytes on the
+// worst rank, and the choice between two ways to do a step.
 #include <algorithm>
 #include <cstdint>
 

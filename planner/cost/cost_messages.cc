@@ -1,4 +1,6 @@
-// Counts the messages of all_to_all, permute and exchange; rank by rank in small groups.
+// Implements CostModel::MeasureMessages() and LengthsOf() of cost.h, and Moves of messages.h:
+// counts the messages of all_to_all, permute and exchange, rank by rank in small groups or for
+// ragged cuts. The headers have the limits.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -16,7 +18,7 @@ namespace meshift {
 namespace cost_internal {
 namespace {
 
-// The largest group whose ranks are counted one by one.
+// The largest group whose ranks are counted one by one; with ragged cuts, there is no limit.
 constexpr int64_t kFewRanks = 256;
 // Work of a counted rank, and of a listed piece.
 constexpr int64_t kRankWork = 2;

@@ -1,5 +1,7 @@
-// Prices reductions in blocks, which have two stages. Inside each block, owners of slices combine
-// the contributions. Then the block's results go to the owners of the final results.
+// Prices reductions in blocks (the functions of planner/cost/cost.h with "Stages"). In stage 1,
+// owners of slices combine the contributions inside each block. In stage 2, the block's results go
+// to the owners of the final results. Hops of blocks that end inside a mesh dim are approximate on
+// more than 1,024 ranks.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -68,9 +70,9 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
   return Stages{MakeTimes(inside), MakeTimes(across)};
 }
 
-// Slices of an all_reduce have the same length as without stages; all blocks of a reduce_scatter
-// count with the length of the largest. A column is the part of the result whose owners have one
-// index in their blocks.
+// There are m blocks of k contributions. Slices of an all_reduce have the same length as without
+// stages; all slices of a reduce_scatter count with the length of the largest. A column is the part
+// of the result whose m owners have equal indices in their blocks.
 Traffic CostModel::MeasureStages(StepOp op, const State& before, const State& after,
                                  const Stages& stages, bool even) const {
   const bool spreads = op == StepOp::kAllReduce;

@@ -13,7 +13,7 @@
 namespace meshift {
 namespace {
 
-constexpr int64_t kMaxReceivers = 16;  // examined for a bound
+constexpr int64_t kMaxReceivers = 16;  // whose messages a lower bound counts
 
 // Hops of one message to every rank along a tree, over the levels that messages cross.
 int64_t LatencyNs(const Crossing& crossing, const Topology& topology) {

@@ -1,11 +1,12 @@
-// The cost of a crossing to another mesh (planner/plan/crossing.h).
+// The cost of a crossing to another mesh (planner/plan/crossing.h), and a lower bound of it.
 //
 //   const Crossing crossing = Crossing::Of(before, after, topology);
 //   MeasureCrossing(crossing, before, after, topology).est_ns;
 //
 // A crossing is priced like an exchange, but from its actual messages: the bytes that the worst
 // rank sends or receives across each level of links. If it adds contributions, they are read once
-// more (docs/cost_model.md).
+// more (docs/cost_model.md). Times are in ns; sums saturate. REQUIRES: both shardings have one
+// shape and one dtype. No errors; safe for concurrent use. Internal to the planner.
 #ifndef MESHIFT_PLANNER_COST_CROSS_COST_H_
 #define MESHIFT_PLANNER_COST_CROSS_COST_H_
 
@@ -24,7 +25,7 @@ namespace meshift {
 Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const Sharding& after,
                         const Topology& topology);
 
-// Two meshes and the ranks that they share, for lower bounds. Keeps a reference to `topology`.
+// Two meshes and the ranks that they share, for lower bounds. Immutable. Refers to `topology`.
 class MeshPair {
  public:
   MeshPair(const DeviceMesh& from, const DeviceMesh& to, const Topology& topology);
@@ -33,15 +34,16 @@ class MeshPair {
   bool disjoint() const { return shared_.empty(); }
   int64_t num_shared() const { return std::ssize(shared_); }
 
-  // Elements of their target boxes that ranks of the second mesh do not hold, counted for each
-  // contribution: of all ranks together; and a lower bound of those of the worst rank.
+  // Elements that ranks of the second mesh need for their target boxes and do not hold before the
+  // crossing. An element counts once for each contribution.
   struct Lacking {
-    __int128 total = 0;
-    int64_t worst = 0;
+    __int128 total = 0;  // of all ranks together
+    int64_t worst = 0;   // a lower bound of those of the worst rank
   };
   Lacking Lacks(const Sharding& before, const Sharding& after) const;
 
-  // A lower bound of the time of a crossing from `before`, cut into `pieces`, to `after`.
+  // A lower bound of the ns of a crossing from `before`, cut into `pieces`, to `after`. REQUIRES:
+  // they are on the first and on the second mesh.
   int64_t LeastNs(const Sharding& before, const Pieces& pieces, const Sharding& after) const;
 
  private:

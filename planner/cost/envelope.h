@@ -1,4 +1,4 @@
-// The lower envelope of lines y(x) = start + x * times / over, for integers x >= 0.
+// The lower envelope of lines: the one with the least y(x) = start + x * times / over, at x >= 0.
 //
 //   Envelope<char> least;
 //   least.Add({.start = 10, .times = 3, .over = 1, .what = 'a'});
@@ -7,7 +7,8 @@
 //   least.At(20).what;         // 'a': 70, as 'b'
 //   least.At(21).what;         // 'b': 71; 'a' would be 73
 //
-// At() only compares x with the ends of the lines; the caller divides once, for the line found.
+// At() only compares x with the ends of the lines; the caller computes y. Add() must not follow
+// Seal(), nor At() precede it. Nothing is checked. After Seal(), safe for concurrent use.
 #ifndef MESHIFT_PLANNER_COST_ENVELOPE_H_
 #define MESHIFT_PLANNER_COST_ENVELOPE_H_
 

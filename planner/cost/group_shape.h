@@ -7,7 +7,8 @@
 //   shape.ring_ns;        // one hop between two domains, three between ranks 0 to 3
 //
 // Groups may be jagged: their members may be spread in different ways, and unevenly. Each field is
-// exact for the group that is worst in it.
+// that of the group that is worst in it. Domains of more than 65,536 ranks may be approximated. The
+// functions are pure and check nothing: the caller guarantees groups as RankGroups describes them.
 #ifndef MESHIFT_PLANNER_COST_GROUP_SHAPE_H_
 #define MESHIFT_PLANNER_COST_GROUP_SHAPE_H_
 
@@ -28,7 +29,7 @@ constexpr int Log2Ceil(int64_t n) { return std::bit_width(static_cast<uint64_t>(
 
 // The groups of a partition, all of one size: as lists of ranks, or in closed form.
 struct RankGroups {
-  int64_t size = 1;
+  int64_t size = 1;                              // members of a group
   std::vector<std::vector<int64_t>> ranks = {};  // of each group; empty: see `modes`
   // The ranks of the first group, innermost mode first. Each stride is a multiple of size times
   // stride of the mode before. The other groups are the translations of the first by the digits
@@ -37,7 +38,7 @@ struct RankGroups {
 };
 
 struct GroupShape {
-  int64_t size = 1;
+  int64_t size = 1;  // members of a group
   // For each level except the first: the fewest members of a group in one domain of the level
   // below, over all groups and domains with members. 0: every group fits into one such domain.
   absl::InlinedVector<int64_t, 3> sharing;
@@ -57,8 +58,8 @@ int64_t TreeNs(const Topology& topology, absl::Span<const int64_t> ranks, int le
 
 // Takes O(listed ranks * log) per level; for modes at most O(largest domain * log(size)), whatever
 // the number of ranks. A domain of more than 65,536 ranks that no mode divides is approximated: it
-// holds one member for `sharing`, and all members for hops. Work is charged to the budget; after
-// it is exhausted, the result is the shape of groups that each fit into one domain.
+// holds one member for `sharing`, and all members for hops. Work is charged to the budget. If that
+// is exhausted, all latencies and `sharing` are 0, and the caller must refuse.
 GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups& groups,
                    WorkBudget* budget = nullptr);
 

@@ -17,7 +17,7 @@ namespace meshift {
 namespace {
 
 using Wide = __int128;
-constexpr int64_t kMaxRanks = 4096;  // the largest single mesh whose ranks are all added up
+constexpr int64_t kMaxRanks = 4096;  // the largest single mesh of which every rank is examined
 // Ranks (of each mesh) and domains whose flow is examined. On one mesh most ranks are equivalent.
 constexpr int64_t kVisitedOnOne = 8, kVisitedOnTwo = 128, kDomainsOnOne = 3;
 constexpr int64_t kMaxPairs = int64_t{1} << 15;  // pairs of boxes compared, over all domains

@@ -1,11 +1,11 @@
-// Lower bounds of the bytes and the time of any plan for a problem, from its source and target
-// alone.
+// Lower bounds of bytes and time of any plan for a problem, from its source and target alone.
 //
 //   const LowerBound bound = LeastCost(problem, model);    // as a plan records it
 //
 // They hold for every sequence of the cost model's steps (planner/cost/cost.h). The proof is in
-// docs/design.md, "Lower bound". The search has a heuristic of its own
-// (planner/search/heuristic.h).
+// docs/design.md, "Lower bound". Bytes and ns saturate; 0: nothing moves, or no bound is known.
+// After the work budget of a model's problem is spent, results are meaningless. The search has a
+// heuristic of its own (planner/search/heuristic.h). Internal to the planner.
 #ifndef MESHIFT_PLANNER_COST_LOWER_BOUND_H_
 #define MESHIFT_PLANNER_COST_LOWER_BOUND_H_
 
@@ -21,10 +21,11 @@ namespace meshift {
 // Bytes that all ranks together send. 0 if a mesh dim is partial in the target alone: any rank may
 // hold the value.
 int64_t LeastBytesMoved(const Problem& problem);
-// bytes_sent: that some rank sends. est_ns: under the model.
+// bytes_sent: some rank sends at least these. est_ns: any plan takes at least this, by the model.
 LowerBound LeastCost(const Problem& problem, const CostModel& model);
 // For plans onto another mesh. `first`, `second`: the models of steps on either mesh; `bits`: of an
-// element in the narrowest dtype of the plan; `reach`: the number of ranks that data must cross.
+// element in the narrowest dtype of the plan; `reach`: the number of ranks in a group over all mesh
+// dims that data must cross.
 LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
                      const CostModel& second, int bits, int64_t reach = 2);
 

@@ -2,7 +2,8 @@
 // is the largest value over all ranks, and each may be that of another rank. There are three ways
 // to count: in closed form if all pieces are equal (cost_even.cc); rank by rank, for groups of at
 // most 256 ranks and for ragged cuts (cost_messages.cc); else by branch and bound
-// (cost_many_ranks.cc). Internal to the cost model.
+// (cost_many_ranks.cc). After the problem's work budget is spent, counts are too small. Not for
+// collectives with one block per member (cost_blocks.cc). Internal to the cost model.
 //
 //   const Moves moves(problem, cuts_before, cuts_after, item_bytes);
 //   if (even && CountEven(moves, &traffic)) return;           // `even`: that of IsEven()
@@ -31,6 +32,7 @@ struct Moves {
   // Keeps references to the problem and the cuts.
   Moves(const Problem& problem, const CutLists& before, const CutLists& after, int64_t item_bytes);
 
+  // Whether a cut of tensor dim k moves.
   bool Moving(int k) const {
     return changes.common[k] < before.of[k].size || changes.common[k] < after.of[k].size;
   }

@@ -1,4 +1,5 @@
-// The cost of a path of steps, and the order of costs.
+// The cost of a path of steps, and the order of costs: plain values, computed from
+// planner/cost/cost.h's prices. Internal to the planner.
 //
 //   const PathCost cost = before + CostOf(model.Measure(op, state, next), total_bytes);
 //   if (cost < best) ...
@@ -14,11 +15,11 @@
 namespace meshift {
 
 // Ordered by time, then by the bytes that the worst ranks send, those that all ranks send, and the
-// number of steps. Sums saturate at 2^63 - 1.
+// number of steps. REQUIRES: all fields >= 0. Sums saturate at 2^63 - 1.
 struct PathCost {
   int64_t ns = 0;
-  int64_t bytes = 0;
-  int64_t total_bytes = 0;
+  int64_t bytes = 0;        // sent by the worst rank of each step
+  int64_t total_bytes = 0;  // sent by all ranks
   int64_t steps = 0;
   friend bool operator==(const PathCost&, const PathCost&) = default;
   friend bool operator<(const PathCost& a, const PathCost& b) {

@@ -1,7 +1,10 @@
 // Converts a state's cuts to the types of placement/cuts.h, and compares the cuts of two states.
 //
-//   PieceLengths(problem.extent(0), NestOf(problem, cuts.of[0]));    // the lengths of all pieces
+//   PieceLengths(problem.extent(0), NestOf(problem, cuts.of[0]));    // the distinct piece lengths
 //   CutChanges(problem, before, after).to;      // the mesh dims of the cuts that a step adds
+//
+// Lengths are in the problem's items (Problem::extent). A ragged Cut points into the problem, which
+// must outlive it. REQUIRES: the cuts are the problem's; not checked. Internal to the planner.
 #ifndef MESHIFT_PLANNER_GRAPH_GEOMETRY_H_
 #define MESHIFT_PLANNER_GRAPH_GEOMETRY_H_
 

@@ -7,7 +7,9 @@
 //   next.SetReplicate(0);
 //   problem.ToSharding(next);            // as a Sharding of the mesh
 //
-// In the planner, mesh dim d is the d-th of the mesh's dims of size > 1.
+// In the planner, mesh dim d is the d-th of the mesh's dims of size > 1. Create() refuses two
+// meshes and more than eight such dims; State checks nothing. A Problem is safe for concurrent use
+// until SetBudget(), then for one thread at a time. Internal to the planner.
 #ifndef MESHIFT_PLANNER_GRAPH_STATE_H_
 #define MESHIFT_PLANNER_GRAPH_STATE_H_
 
@@ -64,7 +66,8 @@ class State {
   bool IsReplicate(int d) const { return Code(d) == 0; }
   bool IsShard(int d) const { return (Code(d) & 0xC0) != 0; }
   bool IsPartial(int d) const { return Code(d) != 0 && !IsShard(d); }
-  ReduceOp op(int d) const { return static_cast<ReduceOp>(Code(d) - 1); }
+  ReduceOp op(int d) const { return static_cast<ReduceOp>(Code(d) - 1); }  // REQUIRES: IsPartial(d)
+  // REQUIRES of both: IsShard(d).
   int tensor_dim(int d) const { return (IsRagged(d) ? Code(d) : Code(d) >> 3) & 15; }
   int place(int d) const { return IsRagged(d) ? 0 : Code(d) & 7; }
   CutSizes cut_sizes(int d) const {
@@ -189,8 +192,7 @@ class Problem {
 
   // The tensor dims that plans may cut: those that source or target cut; of the others, the
   // largest, the outermost of extent > 1 (its pieces need no packing), and on meshes of up to four
-  // dims every one of extent > 1 that follows no tensor dim whose extent the number of ranks
-  // divides.
+  // dims also each one of extent > 1, up to the first whose extent the number of ranks divides.
   const absl::InlinedVector<int, 6>& candidate_dims() const { return candidate_dims_; }
   int largest_dim() const { return largest_dim_; }  // of them; -1 for a rank-0 tensor
   // Whether mesh dim d is partial in the source and in the target. Steps leave it as it is.

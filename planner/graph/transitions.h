@@ -2,7 +2,8 @@
 //
 //   StepDims(problem, StepOp::kAllGather, before, after);      // the mesh dims of its groups
 //
-// planner/search/successors.h enumerates the steps out of a state.
+// Pure functions without errors. REQUIRES: the states and cuts are the problem's; not checked.
+// planner/search/successors.h enumerates the steps out of a state. Internal to the planner.
 #ifndef MESHIFT_PLANNER_GRAPH_TRANSITIONS_H_
 #define MESHIFT_PLANNER_GRAPH_TRANSITIONS_H_
 
@@ -34,8 +35,8 @@ struct TransitionRules {
 // that no two groups compute the same value.
 bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims);
 
-// The mesh dims of all cuts, before and after, that follow the common prefix of a tensor dim's
-// cuts.
+// The mesh dims of the cuts that move: those after the common prefix of a tensor dim's cuts before
+// and its cuts after.
 DimMask MovingDims(const Problem& problem, const State& before, const State& after);
 
 // The mesh dims on which the step `op` from `before` to `after` acts: those of the groups of a
@@ -46,7 +47,7 @@ DimMask StepDims(const Problem& problem, StepOp op, const State& before, const S
 // of each tensor dim before and after have equal sizes pairwise.
 bool IsPermutation(const Problem& problem, const State& before, const State& after);
 
-// Whether all pieces that the step splits or joins have equal lengths.
+// Whether all pieces that the step splits or joins have equal lengths; true if there is no item.
 bool IsEven(const Problem& problem, const CutLists& before, const CutLists& after);
 
 // The op of a single collective that leads from `before` to `after`, of the cheapest kind that

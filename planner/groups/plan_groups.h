@@ -3,13 +3,14 @@
 //   MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
 //                            PlanGroups::Create({mesh}, budget, /*group_setup_ns=*/100'000'000));
 //   const GroupSet used = groups.UsedBy(steps);
-//   groups.Communicators(used);         // 2: that a rank needs for these steps
+//   groups.Communicators(used);         // 2: the most that a rank needs for these steps
 //   groups.SetupNs(used);               // set-up time of the new ones, per use of the plan
 //   groups.Text(groups.existing());     // "fsdp;ddp,fsdp"
 //
 // Here a "group" means all groups over one set of mesh dims of one of the plan's meshes; or the
 // group of all ranks of both meshes, which a crossing uses. Two of these that divide the ranks in
-// the same way have one number. Immutable; safe for concurrent use.
+// the same way have one number. Only Create(), Check() and Refuse...() return errors. It makes no
+// communicators. Immutable; safe for concurrent use. Internal to the planner and the CLI.
 #ifndef MESHIFT_PLANNER_GROUPS_PLAN_GROUPS_H_
 #define MESHIFT_PLANNER_GROUPS_PLAN_GROUPS_H_
 
@@ -45,11 +46,11 @@ class PlanGroups {
 
   bool IsBounded() const { return !meshes_.empty(); }
   int size() const { return static_cast<int>(existing_.size()); }  // numbers are below it
-  // The number of the groups over `dims` of meshes[mesh]; dims as in Problem.
+  // The number of the groups over `dims` (as in Problem) of meshes[mesh]. REQUIRES: IsBounded().
   int NumberOf(int mesh, DimMask dims) const { return meshes_[mesh].numbers[dims]; }
   // The number of a crossing's group. REQUIRES: two meshes.
   int crossing() const { return crossing_; }
-  // The members of `set` on meshes[mesh], for CostOptions::groups.
+  // The members of `set` on meshes[mesh], for CostOptions::groups. REQUIRES: IsBounded().
   DimSets DimsOf(int mesh, const GroupSet& set) const;
   GroupSet UsedBy(absl::Span<const Step> steps) const;
 

@@ -11,8 +11,9 @@
 // or that more ranks send less each. CrossTargets have no P: a mask makes it after the crossing.
 // They may have cuts that a gather removes again, also before a mask that makes an average.
 //
-// Small meshes get all cuts in mesh order and in reverse order. If these are too many, only those
-// where the first or the last mesh dims together cut one tensor dim. Larger meshes get a few.
+// Meshes of up to 64 ranks get all cuts in mesh order and in reverse order. If these are too many,
+// they get only those where the first or the last mesh dims together cut one tensor dim. Larger
+// meshes get a few: the best may be missing. Pure functions. Internal to planner/inter_mesh.
 #ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 #define MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 

@@ -80,8 +80,8 @@ void SetReduction(const Sharding& before, int64_t reduce_block, Step* step) {
 }
 
 // Whether the limits forbid the group of all partial mesh dims. The contributions of a reduction in
-// that group then cross and are added in order. That is as batch-invariant: it too depends on
-// placements and groups only, not on sizes.
+// that group then cross and are added in order. That sum is batch-invariant, too: it depends on
+// placements and groups, and not on sizes.
 bool LacksReducingGroup(const Sharding& from, const PlanGroups& groups) {
   if (!groups.IsBounded()) return false;
   DimMask partial = 0;

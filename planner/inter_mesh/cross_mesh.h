@@ -7,11 +7,12 @@
 //     // exchange{onto mesh 1} -> S(1)[1],S(1)[0]
 //     // all_gather{dp} -> R,S(1)
 //
-// Pairs every source of planner/inter_mesh/cross_ends.h and near_ends.h with every target. The
-// search for one mesh plans both sides of a pair, and the cheapest pair wins. A pair is priced only
-// if its lower bound is below the cheapest pair so far. The receivers may add small contributions
-// themselves: exchange{sum:ascending, onto mesh 1}. The plan is not always the cheapest: other ends
-// are not tried.
+// The planner pairs every source of planner/inter_mesh/cross_ends.h and near_ends.h with every
+// target. The search for one mesh plans both sides of a pair, and the cheapest pair wins. A pair is
+// not priced if its lower bound is above the cheapest pair so far. The receivers may add the
+// contributions themselves: exchange{sum:ascending, onto mesh 1}. The plan is not always the
+// cheapest: other ends are not tried, and after a fixed amount of work no more pairs are priced.
+// planner/inter_mesh/cross_plan.h applies the options' limits. Internal to the planner.
 #ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_MESH_H_
 #define MESHIFT_PLANNER_INTER_MESH_CROSS_MESH_H_
 
@@ -58,7 +59,7 @@ absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
 
 // Returns a text; plans with equal texts count as the same.
 using LabelFn = absl::FunctionRef<std::string(const Plan&)>;
-// The cheapest plans, at most `most`, the cheapest first; of the plans with one label only the
+// The cheapest plans, at most `most`, the cheapest first; of plans with equal labels only the
 // cheapest. Errors and `groups` as in FindCrossPlan; without limits.
 absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
                                                  const PlannerOptions& options,

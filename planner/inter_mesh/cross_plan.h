@@ -1,5 +1,6 @@
-// Plans onto another mesh within the limits of the options on memory and groups. Internal; the
-// plans themselves come from planner/inter_mesh/cross_mesh.h.
+// Makes plans onto another mesh within the options' limits on memory and groups, with MakePlan's
+// errors. planner/inter_mesh/cross_mesh.h finds the plans themselves. One thread at a time for each
+// budget. Internal to the planner.
 //
 //   WorkBudget budget(options.max_work);
 //   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakeCrossPlan(from, to, {.max_memory = 1 << 30}, budget));
@@ -16,10 +17,9 @@
 
 namespace meshift {
 
-// Returns MakePlan's errors (meshift/planner.h), and UNIMPLEMENTED for PlannerKind::kPerDim.
-// Charges its work to `budget`; when that is exhausted, the result is unspecified and the caller
-// must refuse. REQUIRES: the meshes of `from` and `to` differ. O(ranks of both + messages) time,
-// several times that if options limit memory or groups.
+// Errors as for MakePlan (meshift/planner.h). Charges its work to `budget`; when that is exhausted,
+// the result is unspecified and the caller must refuse. REQUIRES: the meshes of `from` and `to`
+// differ. O(ranks of both + messages) time, several times that if options limit memory or groups.
 absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, WorkBudget& budget);
 

@@ -4,6 +4,9 @@
 //   // dp=4,tp=8 on hosts of 8 ranks; the other mesh is rank 0:
 //   NearEnds(to, DType::kBF16, one, topology)
 //   // S(0){8192,0,0,0},S(1){8192,0,0,0,0,0,0,0}; ...; S(0){8192,0,0,0},S(0); ...
+//
+// The caller prices these ends: all may be worse than those of cross_ends.h. A pure function
+// without errors. Internal to planner/inter_mesh.
 #ifndef MESHIFT_PLANNER_INTER_MESH_NEAR_ENDS_H_
 #define MESHIFT_PLANNER_INTER_MESH_NEAR_ENDS_H_
 
@@ -18,10 +21,11 @@ namespace meshift {
 
 // Shardings of `end`'s tensor on its mesh, in `dtype` and without P, each once, in a fixed order.
 // The near ranks are first the ranks of `other`, then, level by level, the ranks that share a
-// domain with one of them. A mesh dim of which only some coordinates are near gets a ragged cut,
-// even among these coordinates. The other mesh dims are replicated, cut one tensor dim, or are
-// placed as in `end`. Empty if all ranks are near or none is, or if the tensor has fewer dims than
-// there are ragged cuts. O(ranks of both meshes * levels) time.
+// domain with one of them. A coordinate is near if a near rank has it. A mesh dim of which only
+// some coordinates are near gets a ragged cut, which divides a tensor dim evenly among these. The
+// other mesh dims are replicated, cut one tensor dim, or are cut as in `end`. No sharding is added
+// if no rank or every coordinate is near, or if the tensor has fewer dims than there are ragged
+// cuts. Empty for a tensor of 0 elements. O(ranks of both meshes * levels) time.
 std::vector<Sharding> NearEnds(const Sharding& end, DType dtype, const DeviceMesh& other,
                                const Topology& topology);
 

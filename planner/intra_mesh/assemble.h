@@ -1,5 +1,5 @@
 // Turns a path of states into a Plan: steps with bytes and times, totals, the lower bound, and the
-// promise that the steps keep. It does not choose the path.
+// promise that the steps keep. It does not choose the path, and does not check limits.
 //
 //   Plan plan = Assemble(problem, model, path, options, choice, groups);   // on one mesh
 //
@@ -7,6 +7,9 @@
 //   onto.AddPath(first.problem, first.model, first.path, choice, /*mesh=*/0);
 //   onto.AddStep(crossing, /*send_piece_bytes=*/0, /*receive_piece_bytes=*/4096);
 //   Plan plan = std::move(onto).Seal(bound, choice.why);
+//
+// REQUIRES: each path or step begins where the one before it ends; not checked. Not safe for
+// concurrent use. Internal to the planner and the CLI.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_ASSEMBLE_H_
 #define MESHIFT_PLANNER_INTRA_MESH_ASSEMBLE_H_
 
@@ -66,7 +69,7 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
               const PlanGroups& groups);
 
 // The groups of a plan on `meshes`. RESOURCE_EXHAUSTED: `budget` does not allow the work of listing
-// their ranks.
+// their ranks. Also returns the errors of PlanGroups::Create.
 absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,
                                     const PlannerOptions& options, WorkBudget& budget);
 

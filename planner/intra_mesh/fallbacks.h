@@ -1,8 +1,11 @@
-// Fallbacks for when limits allow no plan within the value rule (planner/search/value_rule.h).
-// Internal.
+// Two fallbacks on one mesh, if limits allow no path within the value rule
+// (planner/search/value_rule.h): a path with larger values, and a plan through R,..,R.
 //
 //   path = FindBeyondRule(on_mesh, model, options, /*refusal=*/path.status());
 //   return PlanThroughReplicas(from, to, on_mesh, options, budget, /*refusal=*/path.status());
+//
+// The results keep the limits on groups and memory. The caller checks the work budget, which is for
+// one thread at a time. Internal to planner/intra_mesh.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_FALLBACKS_H_
 #define MESHIFT_PLANNER_INTRA_MESH_FALLBACKS_H_
 

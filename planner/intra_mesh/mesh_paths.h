@@ -1,8 +1,11 @@
-// Finds paths on one mesh within the limits of the options on memory and groups. Internal.
+// Finds paths on one mesh within the limits of the options on memory and groups.
 //
 //   const MeshPaths paths(problem, model, options, rules, groups, memory);
 //   MESHIFT_ASSIGN_OR_RETURN(const Path path, paths.Cheapest());
 //   MESHIFT_ASSIGN_OR_RETURN(const Least<Path> least, paths.LeastWorkspace());
+//
+// planner/limits/limited_planner.h has these functions and their errors. The caller checks the
+// problem's work budget. One thread at a time. Internal to planner/intra_mesh.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_MESH_PATHS_H_
 #define MESHIFT_PLANNER_INTRA_MESH_MESH_PATHS_H_
 

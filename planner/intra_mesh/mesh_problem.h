@@ -1,8 +1,10 @@
 // The inputs of planning on one mesh, derived from the caller's options: the problem, the choice of
-// reductions, and the limits. Internal.
+// reductions, and the limits. plan_on_mesh.cc implements it.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const MeshProblem on_mesh,
 //                            MeshProblem::Create(from, to, options, budget));
+//
+// It finds no path. One thread at a time, because of the budget. Internal to planner/intra_mesh.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_MESH_PROBLEM_H_
 #define MESHIFT_PLANNER_INTRA_MESH_MESH_PROBLEM_H_
 
@@ -30,8 +32,9 @@ struct MeshProblem {
   ReductionChoice choice;
   PlanGroups groups;
   TensorMemory memory;
-  CostOptions cost;                        // without a limit on workspace
-  std::optional<int64_t> workspace_limit;  // options.max_memory without source and target
+  CostOptions cost;  // without a limit on workspace
+  // Bytes: options.max_memory without source and target; below 0 if these alone exceed it.
+  std::optional<int64_t> workspace_limit;
 };
 
 }  // namespace meshift

@@ -7,9 +7,9 @@
 // target. A second pass, from the first mesh dim to the last, does the remaining steps and the
 // masks.
 //
-// It compares no costs, never flattens groups, and ignores the promise about bits. DTensor's greedy
-// planner takes cuts in mesh order only; with other orders, this one gathers the cuts inside a
-// dim's cut before the dim itself.
+// It compares no costs, never flattens groups, and ignores the promise about bits and the limits on
+// memory and groups: the caller checks these. DTensor's greedy planner takes cuts in mesh order
+// only; with other orders, this one gathers the cuts inside a dim's cut before the dim itself.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_PER_DIM_H_
 #define MESHIFT_PLANNER_INTRA_MESH_PER_DIM_H_
 
@@ -18,7 +18,7 @@
 
 namespace meshift {
 
-// From the problem's source to its target. O(dims^2).
+// A path from the problem's source to its target; there always is one. Pure. O(dims^3).
 Path PlanPerDim(const Problem& problem);
 
 }  // namespace meshift

@@ -1,3 +1,4 @@
+// Also implements MeshProblem::Create() of planner/intra_mesh/mesh_problem.h.
 #include "planner/intra_mesh/plan_on_mesh.h"
 
 #include <cstdint>

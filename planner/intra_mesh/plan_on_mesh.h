@@ -1,7 +1,10 @@
-// Makes a plan on one mesh; the caller may supply the path from a cache. Internal.
+// Makes a plan on one mesh, with the limits and errors of MakePlan (meshift/planner.h). The caller
+// may supply the path from a cache.
 //
 //   MakePlanOnMesh(from, to, options, budget,
 //                  [](const Problem&, FindPathFn find) { return find(); });
+//
+// One thread at a time for each budget. Internal to the planner.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_PLAN_ON_MESH_H_
 #define MESHIFT_PLANNER_INTRA_MESH_PLAN_ON_MESH_H_
 
@@ -23,8 +26,8 @@ using FindPathFn = absl::FunctionRef<absl::StatusOr<Path>()>;
 // fails if the budget is exhausted; that result must not be cached.
 using PathSourceFn = absl::FunctionRef<absl::StatusOr<Path>(const Problem&, FindPathFn find)>;
 
-// As MakePlan (planner.h). Work is charged to `budget`. If it is exhausted, the result is undefined
-// and the caller must return an error. REQUIRES: both shardings are on one mesh.
+// As MakePlan (planner.h), with its errors. Work is charged to `budget`. If it is exhausted, the
+// result is unspecified and the caller must return an error. Two meshes are UNIMPLEMENTED.
 absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options, WorkBudget& budget,
                                     PathSourceFn path_source);

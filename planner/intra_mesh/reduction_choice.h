@@ -6,7 +6,8 @@
 //   choice.why;         // what keeps the promise
 //
 // For promises above `replicas`, one step reduces over exactly the mesh dims to be reduced, so that
-// rounding depends on the placements alone.
+// rounding depends on the placements alone; except if the reduction is exact in any order, and with
+// the per-dim planner, which ignores the promise. Pure functions. Internal to the planner.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_REDUCTION_CHOICE_H_
 #define MESHIFT_PLANNER_INTRA_MESH_REDUCTION_CHOICE_H_
 
@@ -28,7 +29,7 @@ struct ReductionChoice {
   bool exact = false;    // reductions are exact in any order
   bool ordered = false;  // reduce_order is ascending
   TransitionRules rules;
-  std::string why;  // the reason for a promise above kReplicas
+  std::string why;  // the reason why a promise above kReplicas is kept; empty: it is not
   // As `why`, if the problem has no reduction, for plans that mask and reduce (adding identities).
   std::string why_masked;
 };

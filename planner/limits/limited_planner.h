@@ -1,12 +1,13 @@
 // Finds the cheapest solution within limits on memory and groups, and one with the least workspace.
-// A base class for paths on one mesh and for plans onto another mesh. Internal.
+// A base class for paths on one mesh and for plans onto another mesh.
 //
 //   class MeshPaths final : public LimitedPlanner<Path> { ... CheapestOver() ... LeastOver() ... };
 //   MESHIFT_ASSIGN_OR_RETURN(const Path path, paths.Cheapest());
 //   MESHIFT_ASSIGN_OR_RETURN(const Least<Path> least, paths.LeastWorkspace());
 //
 // The derived class solves for a given set of groups. This class chooses the set (by
-// planner/limits/budget_search.h), or gives the error if there is none.
+// planner/limits/budget_search.h), or gives the error if there is none. As safe for concurrent use
+// as the derived class. Internal to the planner.
 #ifndef MESHIFT_PLANNER_LIMITS_LIMITED_PLANNER_H_
 #define MESHIFT_PLANNER_LIMITS_LIMITED_PLANNER_H_
 

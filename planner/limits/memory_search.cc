@@ -20,7 +20,7 @@ struct Label {
 
 // A measured edge counts as this many edges that are not measured.
 constexpr int64_t kMeasured = 16;
-// Work of popping an entry of the queue.
+// Units of the problem's work budget for popping an entry of the queue.
 constexpr int64_t kTurnWork = 4;
 
 // Finds a path whose largest workspace of a step is least. Like a sum, the maximum never decreases

@@ -1,9 +1,8 @@
-// Finds the cheapest path of steps whose workspace stays within a limit, and a path that needs the
-// least.
+// Finds the cheapest path whose workspace stays within a limit, and a path that needs the least.
 //
 //   const CostModel limited = model.WithMaxWorkspace(1 << 20);
 //   const std::optional<LimitedPath> found = FindWithin(problem, limited, rules);
-//   if (found && !found->path) ... found->least_workspace ...     // more than 1 MiB, and enough
+//   if (found && !found->path) ... found->least_workspace ...     // a limit that suffices
 //
 // A path needs as much workspace as its most demanding step. So the cheapest path under a limit is
 // the cheapest path over the steps that are within the limit themselves: the search of

@@ -1,5 +1,5 @@
-// The reductions that each engine of this project offers (EngineCapabilities of
-// meshift/planner_options.h).
+// Implements EngineCapabilities of meshift/planner_options.h: the reductions that each engine of
+// this project offers. Asks no engine, and refuses no name.
 #include <array>
 #include <cstdint>
 #include <string>
