@@ -1,8 +1,8 @@
-// Breaks ties between paths of equal time.
+// Breaks ties between paths of equal time, so that the search has one result on every machine.
 //
 //   Ties ties(problem, model);
 //   ties.IsBefore({{StepOp::kAllGather, source, target}},
-//                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});
+//                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});    // a bool
 //
 // The search itself orders paths by time, then by the bytes that the worst ranks send. Ties orders
 // the rest: fewer bytes sent by all ranks together, then fewer steps, then the text that comes
@@ -29,7 +29,7 @@ struct Leg {
   friend bool operator==(const Leg&, const Leg&) = default;
 };
 
-// Caches its counts. For one thread at a time.
+// Caches its counts without a limit. Internal to the planner; not safe for concurrent use.
 class Ties {
  public:
   // On larger meshes each rank is counted as the one that sends most.
