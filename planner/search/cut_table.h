@@ -1,5 +1,5 @@
-// Numbers the lists of cuts of a search (mesh dims, outermost first), and caches facts of each: its
-// pieces along each tensor dim, and its part of a State's code.
+// Gives a number to each list of cuts in a search, and caches its pieces along each tensor dim and
+// its part of a State's code. A list has the mesh dims that cut one tensor dim, outermost first.
 //
 //   CutTable table(problem);
 //   CutTable::List list = table.Append(CutTable::kNoCuts, 1);    // mesh dim 1 cuts
@@ -14,8 +14,8 @@
 // two mesh dims differ in some sample, so that exchanging two cuts changes the box of some sample.
 // The worst rank misses at least as many items of the target as any sample.
 //
-// Lengths are in items (Problem::extent). Each new list charges the problem's budget, and lists
-// stay until the table is destroyed. Internal to the planner; not safe for concurrent use.
+// Lengths are in items (elements, or pairs of f4e2m1). Each new list charges the problem's budget,
+// and lists stay until the table is destroyed. Internal to the planner; not thread-safe.
 #ifndef MESHIFT_PLANNER_SEARCH_CUT_TABLE_H_
 #define MESHIFT_PLANNER_SEARCH_CUT_TABLE_H_
 

@@ -10,8 +10,8 @@
 // those that it needs, are products over tensor dims, as for boxes. The first set represents all
 // sets of its size.
 //
-// Times are in ns. Memory grows with the states asked for. The arguments of the constructor must
-// outlive the bound. Internal to the search; not safe for concurrent use.
+// Items are elements, or pairs of f4e2m1. Memory grows with the states asked for. The arguments of
+// the constructor must outlive the bound. Internal to the search; not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_LINK_BOUND_H_
 #define MESHIFT_PLANNER_SEARCH_LINK_BOUND_H_
 
@@ -41,7 +41,7 @@ class LinkBound {
   // Whether LeastNs() of some state may exceed the time of a single rank's items on its own link.
   bool MaySayMore() const;
 
-  // The least time that the collectives of a path from the state to the target wait for links.
+  // The least ns that the collectives of a path from the state to the target wait for links.
   int64_t LeastNs(const State& state) {
     const auto [it, is_new] = known_.try_emplace(state.code(), 0);
     if (is_new) it->second = LeastNsAnew(state);

@@ -11,8 +11,8 @@
 // is built one cut at a time (layouts.h) costs a few multiplications. All counts are those of the
 // table's sample ranks, which never exceed those of the worst rank.
 //
-// Counts are in items (Problem::extent). Start() must come before all calls about steps. The
-// arguments must outlive the bounds. Internal to the planner; not safe for concurrent use.
+// Counts are in items (elements, or pairs of f4e2m1). Start() must come before all calls about
+// steps. The arguments must outlive the bounds. Internal to the planner; not thread-safe.
 #ifndef MESHIFT_PLANNER_SEARCH_STEP_BOUNDS_H_
 #define MESHIFT_PLANNER_SEARCH_STEP_BOUNDS_H_
 

@@ -1,8 +1,8 @@
 // Breaks ties between paths of equal time, so that the search has one result on every machine.
 //
 //   Ties ties(problem, model);
-//   ties.IsBefore({{StepOp::kAllGather, source, target}},
-//                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});    // a bool
+//   ties.IsBefore({{StepOp::kAllGather, source, target}},      // whether this path is better than
+//                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});
 //
 // The search itself orders paths by time, then by the bytes that the worst ranks send. Ties orders
 // the rest: fewer bytes sent by all ranks together, then fewer steps, then the text that comes

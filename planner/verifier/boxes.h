@@ -1,5 +1,5 @@
 // Computes the boxes of the ranks in one group before and after a step, and the bytes that must be
-// sent. The code for cuts, as torch.chunk makes them or of given sizes, is not the planner's.
+// sent. It shares no code for cuts with the planner (placement/cuts.h).
 //
 //   Pieces(world, 10, {0, 1}, {});           // of [0, 10), cut by mesh dims 0, then 1
 //   Pieces(world, 10, {0, 1}, {3, 0, 7});    // the same, with these sizes for the first cut

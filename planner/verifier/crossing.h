@@ -1,6 +1,6 @@
 // Checks the step that sends a value from one mesh to another: docs/plan_format.md, "Crossing to
-// another mesh". Such a step may also add contributions. The code that computes the messages is not
-// the planner's (planner/plan/crossing.h).
+// another mesh". Such a step may also add contributions. It computes the messages without the
+// planner's code (planner/plan/crossing.h).
 //
 //   StepView view = {world_after, step, before, after, {}, &world_before};
 //   std::optional<Violation> broken = CheckCrossingFields(view);

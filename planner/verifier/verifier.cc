@@ -1,6 +1,6 @@
 // Implements Verify() of meshift/verifier.h: runs the checks in order, and has those of a whole
 // plan: meshes, target, work, averages, bytes and totals. The other files of this folder check
-// steps, casts, groups and promises. No file checks times (est_ns) beyond sign, sum and lower bound.
+// steps, casts, groups and promises. No file checks times beyond sign, sum and lower bound.
 #include "meshift/verifier.h"
 
 #include <fmt/format.h>
