@@ -1,7 +1,10 @@
-// The key of plans in caches. It does not copy shardings: the key of an entry points into its plan.
+// The key of plans in caches: source, target and reduce dtype. It does not copy shardings: the key
+// of an entry points into its plan.
 //
-//   LruCache<PlanKey, ...> plans;
-//   plans.Find({&from, &to, reduce_dtype});
+//   LruCache<PlanKey, Plan> plans(max_bytes);
+//   plans.Find({&from, &to, reduce_dtype});      // null: not in the cache
+//
+// Other planner options are not in the key, so a cache has one set of options.
 #ifndef MESHIFT_PLANNER_PLAN_KEY_H_
 #define MESHIFT_PLANNER_PLAN_KEY_H_
 

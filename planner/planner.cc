@@ -1,5 +1,5 @@
-// MakePlan and LeastMemory: the planner for one mesh (planner/intra_mesh) or two
-// (planner/inter_mesh).
+// Implements meshift/planner.h: calls the planner for one mesh (planner/intra_mesh) or two
+// (planner/inter_mesh), and refuses with RESOURCE_EXHAUSTED if the work exceeds the budget.
 #include "meshift/planner.h"
 
 #include "planner/inter_mesh/cross_plan.h"

@@ -1,5 +1,6 @@
-// PlannerCache: plans by their shardings, and paths of the search by the problem without names, so
-// that meshes which differ in names only share a search.
+// Implements meshift/planner_cache.h with two maps: plans by their shardings, and search results
+// (paths) by a key of the problem without names. Meshes that differ only in names share a path.
+// Sizes of entries are estimates, in bytes.
 #include "meshift/planner_cache.h"
 
 #include <array>
@@ -22,7 +23,7 @@
 namespace meshift {
 namespace {
 
-// Bytes of an entry besides key and value: nodes of the list and of the map.
+// An estimate of the bytes of an entry besides key and value: nodes of the list and of the map.
 constexpr int64_t kEntryBytes = 128;
 
 void Add(int64_t value, std::string* key) {
@@ -79,7 +80,6 @@ int64_t BytesOf(const Sharding& sharding) {
   return bytes;
 }
 
-// Approximate.
 int64_t BytesOf(const Plan& plan) {
   int64_t bytes =
       sizeof(PlanFields) + BytesOf(plan.from()) + BytesOf(plan.to()) + BytesOf(plan.why());

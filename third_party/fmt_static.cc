@@ -1,5 +1,6 @@
-// fmt's functions for static binaries. In header-only mode they are inline; taking their addresses
-// makes this file define the symbols that other files, compiled against the shared library, need.
+// Defines fmt's functions for static binaries (--config=static), which cannot link the shared
+// library. In header-only mode they are inline; taking their addresses makes this file define the
+// symbols that other files need. The list is for fmt 9.1; the linker reports a missing function.
 #define FMT_HEADER_ONLY
 #include <fmt/format.h>
 

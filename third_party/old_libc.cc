@@ -1,5 +1,6 @@
-// For static binaries on machines with an older C library: libstdc++'s std::random_device uses
-// arc4random, which is new in glibc 2.36.
+// Defines arc4random for static binaries that run with a C library before glibc 2.36, which added
+// it: libstdc++'s std::random_device uses it. It blocks until the kernel has random bits, and never
+// returns where the system call getrandom is missing (Linux before 3.17).
 #include <sys/random.h>
 
 #include <cstdint>

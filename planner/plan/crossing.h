@@ -1,4 +1,4 @@
-// The messages of a crossing: the step that sends a value from one mesh to another.
+// Lists the messages of a crossing: the step that sends a value from one mesh to another.
 //
 //   const Crossing crossing = Crossing::Of(before, after, topology);
 //   for (const CrossingMessage& m : crossing.messages()) {
@@ -7,13 +7,14 @@
 //   crossing.KeptBy(3);     // the part of rank 3's new box that rank 3 holds already
 //
 // Each rank of the second mesh receives its new box from ranks of the first mesh. Among the ranks
-// that hold a piece, the nearest sends it; among equally near ones, the rank with the fewest
-// elements to send so far. docs/plan_format.md, "Crossing to another mesh", has the rule. If the
-// value before is partial, each receiver gets every contribution. This class lists messages; it
-// prices nothing (planner/cost) and sends nothing (comm/program).
+// that hold a piece, the nearest in the topology sends it; among equally near ones, the rank with
+// the fewest elements to send so far. docs/plan_format.md, "Crossing to another mesh", has the
+// rule. If the value before is partial, each receiver gets every contribution. A Crossing has no
+// times (planner/cost) and sends no data (comm/program).
 //
-// O(ranks + messages) memory, and O(log(ranks)) times that in time, without a loop over all pairs
-// of ranks. An immutable value; safe for concurrent use.
+// Sizes are in elements. Of() refuses nothing: the caller first compares CountMessages() with
+// kMaxMessages. Memory is O(ranks + messages); time is O(log(ranks)) times that. Immutable, and
+// safe for concurrent use.
 #ifndef MESHIFT_PLANNER_PLAN_CROSSING_H_
 #define MESHIFT_PLANNER_PLAN_CROSSING_H_
 
@@ -37,7 +38,7 @@ struct CrossingMessage {
   int64_t receiver = 0;
   // The flattened coordinate over the P dims of the value before; 0 without P.
   int64_t contribution = 0;
-  int64_t elements = 0;  // > 0
+  int64_t elements = 0;  // at least 1
   friend bool operator==(const CrossingMessage&, const CrossingMessage&) = default;
 };
 
@@ -55,7 +56,8 @@ class Pieces {
 
 class Crossing {
  public:
-  // The most messages that are planned; the verifier accepts no more (kMaxPairs).
+  // The planner refuses a crossing whose CountMessages() is larger. The verifier has the same limit
+  // (kMaxPairs in planner/verifier/crossing.h).
   static constexpr int64_t kMaxMessages = int64_t{1} << 24;
   // An upper bound of the number of messages that Of() makes; saturates. O(ranks) time.
   static int64_t CountMessages(const Sharding& before, const Sharding& after);
@@ -64,7 +66,7 @@ class Crossing {
   static Crossing Of(const Sharding& before, const Sharding& after, const Topology& topology);
 
   // Ascending by receiver, then by contribution, then by the first index of the sender's box
-  // (lexicographically). Every message has an element; no rank sends to itself.
+  // (lexicographically). No message is empty; no rank sends to itself.
   absl::Span<const CrossingMessage> messages() const { return messages_; }
   absl::Span<const CrossingMessage> MessagesTo(int64_t rank) const;
   // The messages that `rank` sends, in the order of messages(), as indices into it.

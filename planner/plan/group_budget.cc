@@ -1,4 +1,5 @@
-// Reads, writes and checks budgets of groups (GroupBudget of meshift/planner_options.h).
+// Implements CheckGroupBudget, ParseMeshGroups and MeshGroupsText of meshift/planner_options.h.
+// Errors are INVALID_ARGUMENT. ParseMeshGroups needs at least one mesh. No communicator is made.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 namespace meshift {
 namespace {
 
+// One item of a list: "ddp,fsdp", "1:tp" or "*".
 absl::StatusOr<MeshGroups> ParseGroup(std::string_view text, absl::Span<const DeviceMesh> meshes) {
   if (text == "*") {
     DeviceMesh all = meshes[0];

@@ -62,7 +62,7 @@ Written Number(const std::optional<int64_t>& value) {
 
 Written OffUnless(bool value) { return value ? Written() : "off"; }
 
-// Not a planner option: the result of limits on groups (PlanInputs::exceeded_max_value).
+// Plans state it as an option, but callers cannot set it (PlanInputs::exceeded_max_value).
 constexpr Text kExceeded = "exceeded_max_value";
 
 constexpr PlannerOption kTable[] = {

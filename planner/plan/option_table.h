@@ -1,4 +1,5 @@
-// The planner options by name, as plans, lines of a batch and the command line spell them.
+// The table of planner options: names, flags, help, and a reader and a writer for each. Plans,
+// lines of `meshift batch`, the command line and the C API use it.
 //
 //   const PlannerOption* option = FindPlannerOption("max_memory");
 //   option->flag;                                    // "--max-memory"
@@ -6,7 +7,8 @@
 //   option->write(options, meshes);                  // "1610612736"
 //
 // The table also has native_invariance, a property of the engine. It has neither the topology nor
-// the engine's name: all three formats have keys of their own for them.
+// the engine's name, which have keys and flags of their own. It checks each option by itself;
+// planning refuses combinations. The table is constant, and safe for concurrent use.
 #ifndef MESHIFT_PLANNER_PLAN_OPTION_TABLE_H_
 #define MESHIFT_PLANNER_PLAN_OPTION_TABLE_H_
 
@@ -25,9 +27,10 @@
 
 namespace meshift {
 
-// The JSON type of an option's value. kName: a string. kGroups: a string that names dims of the
-// plan's meshes. kNumber: an integer. kBytes: an integer in bytes, or a string with a unit from B
-// to EiB. kSwitch: true or false; as text "on" or "off".
+// The JSON type of an option's value in a line of a batch; plans state every value as a string.
+// kName: a string. kGroups: a string that names dims of the plan's meshes. kNumber: an integer.
+// kBytes: an integer in bytes, or a string with a unit from B to EiB. kSwitch: true or false; as
+// text "on" or "off".
 enum class OptionKind : uint8_t { kName, kGroups, kNumber, kBytes, kSwitch };
 
 struct PlannerOption {

@@ -23,6 +23,7 @@ void AppendMode(int64_t size, int64_t stride, std::string* text) {
   fmt::format_to(std::back_inserter(*text), "{}{}:{}", text->empty() ? "" : ",", size, stride);
 }
 
+// The group of the first rank as nested blocks, "4:1,2:8", if the ranks are in row-major order.
 std::string KeyOfRowMajor(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
   Layout::Modes modes(mesh_dims.size());
   int64_t stride = 1;  // of mesh dim d, in ranks

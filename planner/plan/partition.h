@@ -1,5 +1,7 @@
-// A key for the partition of a mesh's ranks into groups. Two keys are equal if and only if the
-// groups are the same sets of ranks, whatever the names and the factoring of the mesh dims.
+// Computes a text key for the partition of a mesh's ranks into groups. Two keys are equal if and
+// only if the groups are the same sets of ranks, whatever the names and the factoring of the mesh
+// dims. The order of the ranks in a group does not count. Long lists are hashed (128 bits). Pure
+// functions without errors.
 //
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=4"), {1});        // "8 4:1"
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=2,c=2"), {1, 2}); // "8 4:1"
@@ -16,8 +18,8 @@
 
 namespace meshift {
 
-// The key of the groups over `mesh_dims` (ascending). O(dims) time if the mesh's ranks are
-// consecutive, else O(ranks).
+// The key of the groups over `mesh_dims`. O(dims) time if the mesh's ranks are consecutive and
+// ascending, else O(ranks log ranks). REQUIRES: `mesh_dims` ascend, and the mesh has them.
 std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims);
 // All dims of the mesh: these make one group of all ranks.
 DimSet AllDims(const DeviceMesh& mesh);

@@ -1,4 +1,6 @@
-// The names of a plan's enums, labels of steps, the canonical text, and the fingerprint.
+// Implements meshift/plan.h: names of enums, labels of steps, the canonical text, the fingerprint.
+// Parse functions return INVALID_ARGUMENT for an unknown name. No function checks a plan. The
+// fingerprint finds accidental differences; XXH3 does not resist forgery.
 #include "meshift/plan.h"
 
 #include <fmt/format.h>

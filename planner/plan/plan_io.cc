@@ -1,4 +1,6 @@
-// Plans as JSON: docs/plan_format.md has the keys and the rules that the reader names.
+// Implements PlanToJson and PlanFromJson of meshift/plan_io.h. docs/plan_format.md has the keys and
+// the rules that the reader names. The reader checks types, names and ranges; Verify() checks
+// whether the plan and its fingerprint are right. plan_text.cc has the text form.
 #include "meshift/plan_io.h"
 
 #include <fmt/format.h>
@@ -153,7 +155,7 @@ class Reader {
   absl::StatusOr<TensorType> ReadCast(const Json& object, const TensorType& before);
   absl::StatusOr<int> MeshIndex(const Json& object);
   absl::StatusOr<Step> ReadStep(const Json& json);
-  // `asked`: the promise. An option states it again; both must be equal.
+  // `asked`: the promise. The option reproducibility must state the same one.
   absl::StatusOr<PlanInputs> ReadInputs(const Json& json, Reproducibility asked);
 
   PlanFault* fault_;

@@ -1,3 +1,4 @@
+// Also implements PlanToText of meshift/plan_io.h; plan_text_reader.cc reads its output.
 #include "planner/plan/plan_text.h"
 
 #include <fmt/format.h>

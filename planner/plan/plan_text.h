@@ -1,4 +1,4 @@
-// Parts of a plan's text form (PlanToText), for callers that print other tables between them.
+// Formats parts of a plan's text form (PlanToText), between which commands print other tables.
 //
 //   PlanPreamble(plan, "plan") + PlanStepsTable(plan)
 //     // # meshift plan: bf16[4096,512], P,P,R -> R,R,R
@@ -6,6 +6,9 @@
 //     // # topology h100, engine local, planner best, reproducibility replicas
 //     // # step  op          mesh dims  groups  after     in    out       sent       est  how
 //     // 0       all_reduce  ddp,fsdp   1 x 40  R,R,R  4 MiB  4 MiB  8178893 B  68.72 us  sum ...
+//
+// Bytes and times are exact, with units (quantity.h); nothing is rounded. REQUIRES: each step's
+// mesh dims exist; plans that were read or made by the planner keep this. Safe for concurrent use.
 #ifndef MESHIFT_PLANNER_PLAN_PLAN_TEXT_H_
 #define MESHIFT_PLANNER_PLAN_PLAN_TEXT_H_
 

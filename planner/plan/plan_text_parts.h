@@ -1,5 +1,8 @@
-// Escapes that the writer (plan_text.cc) and the reader (plan_text_reader.cc) of plans as text
-// share.
+// Escapes names and other free text in plans as text, so that each stays on its line.
+//
+//   Escaped("a, b", ",");      // "a\\x2c b"
+//
+// Internal to the writer (plan_text.cc) and the reader (plan_text_reader.cc), which undoes it.
 #ifndef MESHIFT_PLANNER_PLAN_PLAN_TEXT_PARTS_H_
 #define MESHIFT_PLANNER_PLAN_PLAN_TEXT_PARTS_H_
 

@@ -1,5 +1,6 @@
-// Reads the text form of plans (PlanToText). It only converts the text to the JSON form; the JSON
-// reader (plan_io.cc) checks the content.
+// Implements PlanFromText and ReadPlan of meshift/plan_io.h: converts a plan as text to the JSON
+// form, which the JSON reader (plan_io.cc) then checks. Errors: INVALID_ARGUMENT with the line, or
+// UNIMPLEMENTED for a newer text form. Lines after the fingerprint are ignored from a "#" line on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -217,6 +218,7 @@ absl::Status Reader::ReadInputs() {
   return absl::OkStatus();
 }
 
+// "sum", "avg/4:ascending", "sum:ascending:2:2": op, divisor, order, block and stages.
 absl::Status Reader::ReadReduction(std::string_view token, Json* step) {
   const size_t colon = token.find(':');
   if (colon != std::string_view::npos) {

@@ -1,4 +1,5 @@
-// The names of the enums in meshift/planner_options.h.
+// Implements the names of the enums in meshift/planner_options.h. The parse functions return
+// INVALID_ARGUMENT, which lists the known names. Name() REQUIRES a value of the enum.
 #include "meshift/planner_options.h"
 
 #include <fmt/format.h>

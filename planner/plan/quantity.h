@@ -1,9 +1,11 @@
-// Exact text for bytes and times, and its parser.
+// Writes bytes and times as exact text with a unit, and reads such text.
 //
 //   ExactBytesText(1572864);                 // "1.5 MiB"
 //   ParseBytes("1.5 MiB").value();           // 1572864; "1.5MiB" and "1572864" give the same
 //
-// Nothing is rounded: a value that is not a short decimal fraction of a unit gets a smaller unit.
+// Nothing is rounded: a value that needs more than two decimals in a unit (nine for times) gets a
+// smaller unit. Bytes are whole, times whole nanoseconds. The parsers accept at most 24 digits.
+// Pure functions; safe for concurrent use.
 #ifndef MESHIFT_PLANNER_PLAN_QUANTITY_H_
 #define MESHIFT_PLANNER_PLAN_QUANTITY_H_
 
@@ -20,8 +22,9 @@ namespace meshift {
 
 struct Unit {
   std::string_view name;
-  int64_t size;
+  int64_t size;  // in bytes, or in ns
 };
+// The largest unit comes first.
 inline constexpr std::array<Unit, 7> kBytes = {{{"EiB", int64_t{1} << 60},
                                                 {"PiB", int64_t{1} << 50},
                                                 {"TiB", int64_t{1} << 40},
@@ -37,13 +40,12 @@ std::string ExactBytesText(int64_t bytes);
 std::string ExactTimeText(int64_t ns);
 
 // A whole number of bytes, 0 .. 2^63 - 1: digits, optionally with a decimal point, then a unit of
-// kBytes or none. INVALID_ARGUMENT names the text.
+// kBytes or none, after at most one space. INVALID_ARGUMENT names the text.
 absl::StatusOr<int64_t> ParseBytes(std::string_view text);
 
-// Takes a number, a space and one of `units` (the largest first) off the front of `text`, up to a
-// space, a comma or its end. Returns the value in the last unit. nullopt, and `text` is unchanged,
-// if `text` does not begin so, or the value is not a whole number of the last unit that fits in 64
-// bits.
+// Takes a number, which may be negative, a space and one of `units` off the front of `text`, up to
+// a space, a comma or its end. Returns the value in the last unit. nullopt, with `text` unchanged,
+// if `text` does not begin so, or the value is not a whole number of the last unit in 64 bits.
 std::optional<int64_t> TakeQuantity(absl::Span<const Unit> units, std::string_view* text);
 
 }  // namespace meshift

@@ -1,9 +1,9 @@
-// The bytes that one rank sends in one step of a plan.
+// Computes the bytes that one rank sends in one step of a plan.
 //
 //   BytesSent(plan, 0, 3);               // by rank 3 in step 0; at most steps()[0].bytes_sent
 //
-// Computed from the ranks' boxes by the rules of docs/plan_format.md, "What each step does". The
-// executor counts the same bytes from the calls that it makes.
+// The rules are those of docs/plan_format.md, "What each step does". The executor counts the same
+// bytes from the calls that it makes. Pure functions, without errors.
 #ifndef MESHIFT_PLANNER_PLAN_RANK_BYTES_H_
 #define MESHIFT_PLANNER_PLAN_RANK_BYTES_H_
 
@@ -20,8 +20,8 @@ namespace meshift {
 // the step.
 int64_t BytesSent(const Plan& plan, int step, int64_t rank);
 
-// Calls fn for each non-empty message that `rank` sends in an all_to_all, a permute or an exchange
-// on one mesh. REQUIRES: as BytesSent.
+// Calls fn for each non-empty message that `rank` sends. REQUIRES: as BytesSent, and the step is an
+// all_to_all, a permute or an exchange on one mesh.
 void ForEachMessage(const Plan& plan, int step, int64_t rank,
                     absl::FunctionRef<void(int64_t to, int64_t bytes)> fn);
 

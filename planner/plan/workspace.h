@@ -1,11 +1,12 @@
-// The size of the workspace: the memory in which values and pieces of steps lie between source and
-// target.
+// Computes sizes of the workspace: the memory of a rank for values between two steps, and for
+// pieces (the buffers in which a step packs what it sends or receives).
 //
 //   AlignedPiece(18);              // 32
 //   PiecesBytes(18, 40, 0);        // 32 + 48
 //   PiecesBytes(18, 40, 48);       // 48: the piece to send fits into a consumed source
 //
-// docs/plan_format.md, "Memory", has the rules.
+// docs/plan_format.md, "Memory", has the rules. Sizes are in bytes, at least 0, and saturate at
+// INT64_MAX. Pure functions; nothing is allocated.
 #ifndef MESHIFT_PLANNER_PLAN_WORKSPACE_H_
 #define MESHIFT_PLANNER_PLAN_WORKSPACE_H_
 
@@ -18,16 +19,16 @@
 
 namespace meshift {
 
-// The bytes of `elements`, saturating. REQUIRES: whole bytes.
+// REQUIRES: the elements fill whole bytes (two elements of f4e2m1 share one).
 inline int64_t SaturatingBytes(DType dtype, int64_t elements) {
   const int bits = BitWidth(dtype);
   return bits < 8 ? elements / (8 / bits) : SaturatingMul(elements, bits / 8);
 }
 
+// In bytes. The largest element, c128, has 16.
 inline constexpr int64_t kPieceAlignment = 16;
 
 // The bytes that a value or piece takes in the workspace: it begins and ends at multiples of 16.
-// INT64_MAX if there are more.
 inline int64_t AlignedPiece(int64_t bytes) {
   return bytes > INT64_MAX / kPieceAlignment * kPieceAlignment ? INT64_MAX
                                                                : RoundUp(bytes, kPieceAlignment);

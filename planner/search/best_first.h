@@ -1,4 +1,4 @@
-// Best-first search over states: the cheapest path for any cost that only grows along a path.
+// Best-first search: finds the cheapest path between two states, if costs only grow along a path.
 //
 //   BestFirst<PathCost> search(source, PathCost{});
 //   const std::optional<int> found = search.Run(
@@ -15,8 +15,9 @@
 // heuristic no node is expanded twice; otherwise a node that is reached more cheaply later is
 // expanded again.
 //
-// Deterministic: equal estimates are ordered by steps before nodes, then by state and op. Not safe
-// for concurrent use.
+// The result is deterministic: of equal estimates, steps come before nodes, then state and op
+// decide. Cost needs <, == and a default value. Memory grows with the nodes and the steps pushed;
+// `done` is the only limit. Internal to the planner; not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_BEST_FIRST_H_
 #define MESHIFT_PLANNER_SEARCH_BEST_FIRST_H_
 
@@ -67,9 +68,9 @@ class BestFirst {
 
   // Queues a step out of the node that is being expanded.
   void Push(const Step& step) { nodes_[step.from].steps.push_back(step); }
-  // Records that `step` reaches its state at `cost`. `estimate`: lower bound of a whole path
-  // through it. `is_preferred(index)`: breaks a tie; true if this path replaces the known one of
-  // equal cost to node `index`. Returns the state's node; -1: a cheaper path to it is known.
+  // Records that `step` reaches its state at `cost`. `estimate`: a lower bound of the cost of a
+  // whole path through it. `is_preferred(index)`: breaks a tie; true if this path replaces the
+  // known one of equal cost to node `index`. Returns the state's node; -1: a known path is cheaper.
   template <typename IsPreferred>
   int Reach(const Step& step, const Cost& cost, const Cost& estimate,
             const IsPreferred& is_preferred) {

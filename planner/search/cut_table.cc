@@ -9,7 +9,7 @@
 namespace meshift {
 namespace {
 
-// Work of a list, and of its pieces along a tensor dim: mostly memory.
+// Units (base/work_budget.h) for a list, and for its pieces along a tensor dim: mostly memory.
 constexpr int64_t kListWork = 64;
 
 }  // namespace

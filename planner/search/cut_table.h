@@ -1,5 +1,5 @@
-// The lists of cuts that a search meets. A list is a small number (CutTable::List). Its pieces
-// along each tensor dim are cached, and so is its part of a State's code.
+// Gives a number to each list of cuts in a search, and caches its pieces along each tensor dim and
+// its part of a State's code. A list has the mesh dims that cut one tensor dim, outermost first.
 //
 //   CutTable table(problem);
 //   CutTable::List list = table.Append(CutTable::kNoCuts, 1);    // mesh dim 1 cuts
@@ -14,7 +14,8 @@
 // two mesh dims differ in some sample, so that exchanging two cuts changes the box of some sample.
 // The worst rank misses at least as many items of the target as any sample.
 //
-// A CutTable belongs to one search. Not safe for concurrent use.
+// Lengths are in items (elements, or pairs of f4e2m1). Each new list charges the problem's budget,
+// and lists stay until the table is destroyed. Internal to the planner; not thread-safe.
 #ifndef MESHIFT_PLANNER_SEARCH_CUT_TABLE_H_
 #define MESHIFT_PLANNER_SEARCH_CUT_TABLE_H_
 
@@ -81,6 +82,7 @@ class CutTable {
     Samples length;
     Samples wanted;  // items in common with the sample's piece in the target
   };
+  // Valid as long as the table.
   const Pieces& Along(List list, int k) {
     const Pieces* pieces = at_[list].along[k];
     return pieces != nullptr ? *pieces : MakePieces(list, k);

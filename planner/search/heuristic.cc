@@ -8,6 +8,7 @@
 namespace meshift {
 namespace {
 
+// In ns, where no group is allowed. The sum of two does not overflow.
 constexpr int64_t kNever = INT64_MAX / 4;
 
 }  // namespace

@@ -7,8 +7,8 @@
 //   c(s, t)  The price of the step from s to t.
 //   phi(i)   A lower bound of the time in which a collective brings i items to one rank over the
 //            rank's own link, without hops: CostModel::LeastCollectiveNs, or LeastReductionNs while
-//            a reduction remains. An item counts with its size in the narrowest dtype of the value.
-//            phi is concave.
+//            a reduction remains. An item counts with its size in the narrowest dtype of the value,
+//            and is an element or, for f4e2m1, two. phi is concave.
 //   alpha    phi(0): the least start time of a collective.
 //   finished A state from which local steps alone may lead to the target
 //            (Successors::IsFinished).
@@ -24,11 +24,12 @@
 //            together contain A: the sum of alpha and GroupTimes::LeastLatencyNs over the groups.
 //   deficit(s)  The largest number of target items that a sample rank (cut_table.h) does not hold.
 //            0 while a reduction remains, since then no rank holds a value.
-//   average(s) = floor(E C max(p - 1 + n - r, 0) / R), for E elements on R ranks. Products of mesh
+//   average(s) = floor(E C max(p - 1 + n - r, 0) / R), for E items on R ranks. Products of mesh
 //            dim sizes: C over the dims that stay partial, n over those replicated in the target,
 //            p over those that must still be reduced. r is 1 if p > 1 (one rank will hold the sum),
 //            otherwise the product over the dims replicated in s.
-//   links(s) Items that must enter sets of whole domains (link_bound.h). 0 if p > 1.
+//   links(s) The time that links between domains need at least (link_bound.h), as the items that
+//            take as long on a rank's own link. 0 if p > 1.
 //
 // If a mesh dim is partial in the target alone, deficit, average and links count as 0, and A has
 // only the mesh dims that must still be reduced: a mask makes contributions without any transfer.
@@ -69,7 +70,8 @@
 
 namespace meshift {
 
-// The arguments must outlive the heuristic. Not safe for concurrent use.
+// The arguments must outlive the heuristic. All results are in ns. Internal to the planner; not
+// safe for concurrent use.
 class Heuristic {
  public:
   Heuristic(const Problem& problem, const CostModel& model, Successors& successors);

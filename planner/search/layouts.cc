@@ -7,8 +7,8 @@
 namespace meshift {
 namespace {
 
-// Work of an examined list of cuts: kListWork, and one unit more for every kListsPerWork lists that
-// exist, since these no longer fit into the processor's caches.
+// Units (base/work_budget.h) for an examined list of cuts: kListWork, and one more for every
+// kListsPerWork lists that exist, since these no longer fit into the processor's caches.
 constexpr int64_t kListWork = 3;
 constexpr int64_t kListsPerWork = 8192;
 

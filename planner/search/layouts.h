@@ -1,5 +1,5 @@
-// Enumerates the ways in which mesh dims can cut a problem's tensor, with bounds of the steps to
-// them. Also decodes states into lists of cuts, and encodes them.
+// Enumerates the layouts of a problem's tensor (the ways in which mesh dims can cut it), with lower
+// bounds of the steps to them. Also converts states to lists of cuts and back.
 //
 //   Layouts layouts(problem, model);
 //   const DecodedState view = layouts.Decode(problem.source());
@@ -10,7 +10,8 @@
 // outermost first. Layouts are built one cut at a time. The items that a step moves are a product
 // over tensor dims (step_bounds.h), so that each further layout costs a few multiplications.
 //
-// The problem and the model must outlive the layouts. Not safe for concurrent use.
+// The number of layouts is exponential in the mesh dims; the problem's budget limits the work. The
+// problem and the model must outlive this. Internal to the planner; not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_LAYOUTS_H_
 #define MESHIFT_PLANNER_SEARCH_LAYOUTS_H_
 
@@ -86,9 +87,9 @@ class Layouts {
   };
   Changes Between(const Lists& before, const Lists& after) const;
 
-  // `lists`, each mesh dim of `dims` added to one of them. A list of which the target's list is an
-  // extension gets the target's next cuts, as long as `dims` has them. The other mesh dims are
-  // appended to list `spare`, in ascending order. REQUIRES: num_lists() > 0.
+  // Adds each mesh dim of `dims` to one of `lists`. A list that is a prefix of the target's list
+  // gets the target's next cuts, as long as `dims` has them. The other mesh dims are appended to
+  // list `spare`, in ascending order. REQUIRES: num_lists() > 0.
   Lists CutTowardsTarget(Lists lists, DimMask dims, int spare);
   // The list of the largest tensor dim, and of the outermost tensor dim longer than 1.
   int largest() const { return largest_; }

@@ -1,5 +1,5 @@
-// A lower bound of the time on the links between domains, for topologies of several levels:
-// links(s) of heuristic.h. Internal to the search.
+// Bounds from below the time on the links between domains, for topologies of several levels:
+// links(s) of heuristic.h.
 //
 //   LinkBound links(problem, model, layouts);
 //   links.LeastNs(state);      // no path from the state to the target takes less time on links
@@ -10,7 +10,8 @@
 // those that it needs, are products over tensor dims, as for boxes. The first set represents all
 // sets of its size.
 //
-// The problem, the model and the layouts must outlive it. Not safe for concurrent use.
+// Items are elements, or pairs of f4e2m1. Memory grows with the states asked for. The arguments of
+// the constructor must outlive the bound. Internal to the search; not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_LINK_BOUND_H_
 #define MESHIFT_PLANNER_SEARCH_LINK_BOUND_H_
 
@@ -29,17 +30,18 @@ namespace meshift {
 
 class LinkBound {
  public:
-  // Whether the bound applies: ranks are in row-major order, the mesh spans more than one domain,
-  // and nothing is ragged. The caller must not use it if a mesh dim is partial in the target alone.
+  // Whether the bound applies: two mesh dims or more, ranks in row-major order, more than one
+  // domain, and no ragged cut. The caller must not use it if a mesh dim is partial in the target
+  // alone.
   static bool Knows(const Problem& problem, const CostModel& model, const Layouts& layouts);
 
   // REQUIRES: Knows().
   LinkBound(const Problem& problem, const CostModel& model, Layouts& layouts);
 
-  // Whether the bound may exceed that of the items which a single rank needs.
+  // Whether LeastNs() of some state may exceed the time of a single rank's items on its own link.
   bool MaySayMore() const;
 
-  // The least time that the collectives of a path from the state to the target wait for links.
+  // The least ns that the collectives of a path from the state to the target wait for links.
   int64_t LeastNs(const State& state) {
     const auto [it, is_new] = known_.try_emplace(state.code(), 0);
     if (is_new) it->second = LeastNsAnew(state);
@@ -54,7 +56,7 @@ class LinkBound {
     __int128 num = 0;
     __int128 den = 1;
   };
-  // The union of some ranks' pieces of a tensor dim: that many items of [0, end).
+  // The union of some ranks' pieces of a tensor dim: `items` of the indices [0, end).
   struct Span {
     int64_t end = 0;
     int64_t items = 0;

@@ -17,13 +17,13 @@
 namespace meshift {
 namespace {
 
-// Work of a queued step: mostly its memory.
+// Work (base/work_budget.h) of a queued step: mostly its memory.
 constexpr int64_t kWaitWork = 32;
 // Work before the search accepts a suboptimal path, and between two later limits: about a second.
 constexpr int64_t kPatience = 120'000'000;
 // From then on a path must be shorter than the incumbent by this fraction (1/64) of its time.
 constexpr int64_t kFirstPart = 64;
-// On fewer mesh dims the search ends before an incumbent would be found.
+// On fewer mesh dims the search ends sooner than the greedy walk would.
 constexpr int kIncumbentDims = 3;
 
 // The cost of a path. `order` breaks ties between queued nodes of equal estimate: the node that is
@@ -166,9 +166,9 @@ class CheapestSearch {
     std::reverse(legs->begin(), legs->end());
   }
 
-  // Finds paths by a greedy walk; each path to the target lowers bound_ns_. Slices on replicated
-  // mesh dims, reduces all that is partial, both towards the target's cuts where possible, and then
-  // moves to the target (Finish). If nothing is partial, also tries without the slice.
+  // Finds paths by a greedy walk; each path to the target lowers bound_ns_. The walk slices on
+  // replicated mesh dims and reduces all that is partial, both towards the target's cuts where
+  // possible. Then it moves to the target (Finish). If nothing is partial, it also omits the slice.
   void FindIncumbent();
   bool MayWalk() const { return !successors_.masks_target() && layouts_.num_lists() > 0; }
   // Each returns the node that it leads to; -1: a step is not allowed, or its path is too slow.

@@ -1,11 +1,11 @@
-// The cheapest path of steps from a problem's source to its target.
+// Finds the cheapest path of steps from a problem's source to its target, on one mesh.
 //
 //   std::optional<Path> path = FindCheapest(problem, model, rules);
 //   path->moves[0].op;       // kAllReduce
 //
 // A* (best_first.h) over the successors of successors.h with the heuristic of heuristic.h: exact
-// under the cost model. Ties in time are broken by the bytes that the worst ranks send, then by
-// ties.h, so that the result is the same on every machine.
+// under the cost model, except after much work (below). Ties in time are broken by the bytes that
+// the worst ranks send, then by ties.h, so that the result is the same on every machine.
 //
 // Two more bounds make the search fast:
 // - A lower bound of the time of each step (StepBounds::LeastNs). Steps are queued by it and are
@@ -16,7 +16,7 @@
 // Bounded suboptimality: after work of about a second, the search looks only for paths that are
 // shorter than the incumbent by 1/64 of its time; after the same work again by 1/16, then by 1/4;
 // then it returns the incumbent. No search on up to four mesh dims is known to need that. Work is
-// counted, not timed.
+// counted (base/work_budget.h), not timed. Internal to the planner.
 #ifndef MESHIFT_PLANNER_SEARCH_SEARCH_H_
 #define MESHIFT_PLANNER_SEARCH_SEARCH_H_
 
@@ -47,8 +47,9 @@ struct Path {
 PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path);
 
 // The cheapest path that keeps `rules`, takes at most `bound_ns`, and stays within the workspace
-// and the groups that `model` allows. nullopt: there is none. No problem is known in which no path
-// keeps the rules. Work is charged to the problem's budget; a search without a budget is exact.
+// and the groups that `model` allows. nullopt: there is none. No problem is known without a path if
+// only `rules` limit it. Work is charged to the problem's budget; a search without a budget is
+// exact. The caller checks the budget: once exhausted, the result may be nullopt or a dearer path.
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
                                  const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 

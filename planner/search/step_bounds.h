@@ -1,4 +1,4 @@
-// Lower bounds of the items that steps out of one state move, and of their times.
+// Computes lower bounds of the items that steps out of one state move, and of their times in ns.
 //
 //   StepBounds bounds(problem, model, table);
 //   bounds.Start(view.lists);                         // bounds steps out of this state
@@ -11,7 +11,8 @@
 // is built one cut at a time (layouts.h) costs a few multiplications. All counts are those of the
 // table's sample ranks, which never exceed those of the worst rank.
 //
-// The problem, the model and the table must outlive the bounds. Not safe for concurrent use.
+// Counts are in items (elements, or pairs of f4e2m1). Start() must come before all calls about
+// steps. The arguments must outlive the bounds. Internal to the planner; not thread-safe.
 #ifndef MESHIFT_PLANNER_SEARCH_STEP_BOUNDS_H_
 #define MESHIFT_PLANNER_SEARCH_STEP_BOUNDS_H_
 

@@ -9,7 +9,7 @@
 namespace meshift {
 namespace {
 
-// Work of a listed step, and of a state that is kept: mostly memory.
+// Work (base/work_budget.h) of a listed step, and of a state that is kept: mostly memory.
 constexpr int64_t kStepWork = 4;
 constexpr int64_t kKeepWork = 64;
 

@@ -1,5 +1,5 @@
-// The successors of a state: all steps out of it. The search, the searches under limits, the
-// alternatives and the brute force in tests use this one definition.
+// Enumerates the successors of a state: all steps out of it. The search, the searches under limits,
+// the alternatives and the brute force in tests use this one definition.
 //
 //   Successors successors(problem, model, rules);
 //   successors.ForEach(successors.layouts().Decode(state), [&](const Successor& next) {
@@ -7,8 +7,8 @@
 //     next.state;          // where it leads
 //   });
 //
-// Steps from one layout to another (layouts.h) that leave partial mesh dims as they are. Cuts in
-// the common prefix of the two lists of a tensor dim count as unchanged.
+// This table has the steps from one layout to another (layouts.h) that leave partial mesh dims as
+// they are. Cuts in the common prefix of the two lists of a tensor dim count as unchanged.
 //
 //   cuts are only added                            slice
 //   cuts are only removed                          all_gather, exchange
@@ -24,7 +24,8 @@
 // the target, to states from which one other step leads to the target, and to where an all_gather
 // with padding would lead.
 //
-// The problem and the model must outlive the successors. Not safe for concurrent use.
+// Once the problem's budget is spent, results are incomplete. The problem and the model must
+// outlive the successors. Internal to the planner; not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_SUCCESSORS_H_
 #define MESHIFT_PLANNER_SEARCH_SUCCESSORS_H_
 

@@ -1,7 +1,7 @@
-// Breaks ties between paths of equal time.
+// Breaks ties between paths of equal time, so that the search has one result on every machine.
 //
 //   Ties ties(problem, model);
-//   ties.IsBefore({{StepOp::kAllGather, source, target}},
+//   ties.IsBefore({{StepOp::kAllGather, source, target}},      // whether this path is better than
 //                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});
 //
 // The search itself orders paths by time, then by the bytes that the worst ranks send. Ties orders
@@ -29,7 +29,7 @@ struct Leg {
   friend bool operator==(const Leg&, const Leg&) = default;
 };
 
-// Caches its counts. For one thread at a time.
+// Caches its counts without a limit. Internal to the planner; not safe for concurrent use.
 class Ties {
  public:
   // On larger meshes each rank is counted as the one that sends most.

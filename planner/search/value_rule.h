@@ -1,10 +1,12 @@
-// The value rule: which intermediate values a plan may hold between two steps.
+// Decides whether a plan may hold an intermediate value between two steps: the value rule.
 //
 //   const ValueRule rule(problem, /*max_value=*/std::nullopt);
 //   if (!rule.MayHold(state)) return rule.WhyNot(state);
 //
 // A value much larger than source and target would take memory that the caller does not expect. A
-// value in thousands of pieces of unequal size would have to be priced rank by rank.
+// value in thousands of pieces of unequal size would have to be priced rank by rank. The rule
+// limits one value; planner/plan/memory_limit.h limits all of a run. Sizes are in bytes on one
+// rank.
 #ifndef MESHIFT_PLANNER_SEARCH_VALUE_RULE_H_
 #define MESHIFT_PLANNER_SEARCH_VALUE_RULE_H_
 

@@ -1,14 +1,14 @@
-// The boxes of the ranks in one group before and after a step, and the bytes that must be sent.
-// Internal to the verifier. Cuts are computed here a second time, independently of the planner:
-// torch.chunk's, or of given sizes.
+// Computes the boxes of the ranks in one group before and after a step, and the bytes that must be
+// sent. It shares no code for cuts with the planner (placement/cuts.h).
 //
 //   Pieces(world, 10, {0, 1}, {});           // of [0, 10), cut by mesh dims 0, then 1
 //   Pieces(world, 10, {0, 1}, {3, 0, 7});    // the same, with these sizes for the first cut
 //   FindUncovered(world, cut, {0});          // nullopt: the members' pieces cover each box once
 //   TrafficOfExchange(world, before, after, change);
 //
-// A parent is a box that the changed cuts divide: the members of a group share one. Time is
-// O(parent sizes * group size), times a logarithm; a parent has few sizes.
+// A parent is an interval of a tensor dim that the changed cuts divide; the members of a group
+// share it. Time is O(parent sizes * group size), times a logarithm. CheckFields (step.h) keeps the
+// limits kMaxMoving and kMaxChoices. Internal to the verifier; pure functions.
 #ifndef MESHIFT_PLANNER_VERIFIER_BOXES_H_
 #define MESHIFT_PLANNER_VERIFIER_BOXES_H_
 
@@ -24,8 +24,8 @@
 
 namespace meshift::verifier_internal {
 
-// The most ranks that one step may move data between, and that number times the combinations of
-// sizes of the boxes that it cuts. They limit the memory that a plan can make the verifier use.
+// The most ranks between which one step may move data; and the most combinations of parent sizes
+// times these ranks. They limit the memory that a plan can make the verifier use.
 inline constexpr int64_t kMaxMoving = int64_t{1} << 22;
 inline constexpr int64_t kMaxChoices = 4 * kMaxMoving;
 
@@ -93,14 +93,15 @@ struct Uncovered {
   int64_t wanted = 0;
 };
 
-// Whether, along `cut`'s tensor dim, the intervals before of the ranks that differ from a rank in
-// `sources` only cover the rank's interval after, each index once. nullopt if so for every rank.
+// Along the tensor dim of `cut`, a rank may take indices from all ranks whose coordinates differ
+// from its own only on the mesh dims `sources`. Finds a rank whose interval after is not covered,
+// each index once, by their intervals before. nullopt: there is none.
 std::optional<Uncovered> FindUncovered(const MeshShape& world, const CutChange& cut,
                                        absl::Span<const int> sources);
 
 struct Traffic {
-  Int128 sent = 0;               // bytes that the worst rank sends
-  Int128 received = 0;           // bytes that the worst rank receives
+  Int128 sent = 0;               // the most bytes that a rank sends
+  Int128 received = 0;           // the most bytes that a rank receives
   bool sent_in_runs = true;      // each message is contiguous in the sender's box
   bool received_in_runs = true;  // each message is contiguous in the receiver's box
 };
@@ -109,8 +110,8 @@ struct Traffic {
 Traffic TrafficOfExchange(const MeshShape& world, const State& before, const State& after,
                           const Change& change);
 
-// For permute: for each moving mesh dim the dim whose coordinate of the receiver the sender has
-// there. nullopt unless the moving cuts before and after have equal sizes pairwise.
+// For permute, by index in Change::moving: the sender's coordinate on moving[i] is the receiver's
+// on mesh dim sources[i]. nullopt unless the cuts before and after have equal sizes pairwise.
 using Sources = absl::InlinedVector<int, 4>;
 std::optional<Sources> SourcesOfPermute(const MeshShape& world, const Change& change);
 Traffic TrafficOfPermute(const MeshShape& world, const State& before, const Change& change,

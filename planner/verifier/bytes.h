@@ -1,9 +1,10 @@
-// The bytes of a step and its workspace, by the rules of docs/plan_format.md. Internal to the
-// verifier.
+// Computes the bytes of a step and its workspace, by the rules of docs/plan_format.md.
 //
 //   StepBytes bytes = BytesOf(view);
 //   bytes.sent;                                   // by the worst rank
 //   WorkspaceOf(bytes, /*first=*/true, last, /*scratch=*/0);
+//
+// verifier.cc compares the plan's values with these. Internal to the verifier; pure functions.
 #ifndef MESHIFT_PLANNER_VERIFIER_BYTES_H_
 #define MESHIFT_PLANNER_VERIFIER_BYTES_H_
 
@@ -12,10 +13,10 @@
 
 namespace meshift::verifier_internal {
 
-// Bytes of the worst rank.
+// Each is the maximum over ranks, in bytes.
 struct StepBytes {
-  Int128 in = 0;
-  Int128 out = 0;
+  Int128 in = 0;   // the value before the step
+  Int128 out = 0;  // the value after it
   Int128 sent = 0;
   Int128 to_send = 0;     // the piece of workspace that messages are sent from
   Int128 to_receive = 0;  // the piece that they are received into
@@ -28,8 +29,8 @@ Int128 RoundUp16(Int128 bytes);
 StepBytes BytesOf(const StepView& view);
 
 // The bytes of workspace that the step needs. The first step reads the source, the last writes the
-// target. Pieces of the other steps that fit, in sequence, into the `scratch` bytes of a consumed
-// source take none.
+// target. The pieces of each step but the first may lie in the `scratch` bytes of a consumed
+// source: the one to send, then the one to receive, each if it fits into the rest.
 Int128 WorkspaceOf(const StepBytes& bytes, bool first, bool last, Int128 scratch);
 
 }  // namespace meshift::verifier_internal

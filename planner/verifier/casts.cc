@@ -56,9 +56,8 @@ class CastRules {
     return std::nullopt;
   }
 
-  // By the definition, the mesh dims that are P in the source only are reduced, in the reduce
-  // dtype. A plan with casts that reduces masked values, or a P that the target has too, would
-  // round differently.
+  // The mesh dims that are P in the source only are reduced, in the reduce dtype. A plan with casts
+  // that reduces masked values, or a P that the target has too, would round differently.
   Result CheckReduced() const {
     if (casts_.empty()) return std::nullopt;
     const bool one_mesh = plan_.from_mesh == plan_.to_mesh;
@@ -79,7 +78,7 @@ class CastRules {
     return Fault(reductions_.front(), "cast", "it reduces no mesh dim that is P in the source");
   }
 
-  // Casts are before the first reduction or after the last; anywhere if there are 0 reductions.
+  // Casts are before the first reduction or after the last; anywhere in a plan without reductions.
   Result CheckChains() const {
     if (reductions_.empty()) return CheckChain(0, views_.size());
     for (const size_t c : casts_) {

@@ -1,6 +1,8 @@
-// Checks the casts of a plan: docs/plan_format.md, "Casts". Internal to the verifier.
+// Checks the casts of a whole plan by docs/plan_format.md, "Casts".
 //
-//   std::optional<PlanFault> fault = CheckCasts(plan, views);
+//   std::optional<PlanFault> fault = CheckCasts(plan, views);    // nullopt: no rule is broken
+//
+// CheckOp (step.h) checks that each cast exists. Internal to the verifier; a pure function.
 #ifndef MESHIFT_PLANNER_VERIFIER_CASTS_H_
 #define MESHIFT_PLANNER_VERIFIER_CASTS_H_
 
@@ -13,9 +15,9 @@
 
 namespace meshift::verifier_internal {
 
-// Whether every element is rounded as the definition says: reduced in the reduce dtype, and cast at
-// most once before and once after. REQUIRES: CheckFields found nothing in any step, and the last
-// step leaves the target.
+// The first step that breaks the rule "cast": reductions are in the reduce dtype, and casts round
+// at most once before the reductions and once after them. REQUIRES: CheckFields found nothing in
+// any step, and the last step leaves the target.
 std::optional<PlanFault> CheckCasts(const PlanFields& plan, const std::vector<StepView>& views);
 
 }  // namespace meshift::verifier_internal

@@ -38,8 +38,8 @@ int64_t RanksInEither(const DeviceMesh& a, const DeviceMesh& b) {
 struct Axis {
   std::vector<Interval> before;
   std::vector<Interval> after;
-  // `filled`: the non-empty intervals before, ascending. `meets`: for each interval after, the
-  // range [first, second) of `filled` that has an index in common with it.
+  // Indices into `before`. `filled`: the non-empty intervals before, ascending. `meets`: for each
+  // interval after, the range [first, second) of `filled` that has an index in common with it.
   std::vector<size_t> filled;
   std::vector<std::pair<size_t, size_t>> meets;
 };

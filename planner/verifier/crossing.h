@@ -1,6 +1,6 @@
 // Checks the step that sends a value from one mesh to another: docs/plan_format.md, "Crossing to
-// another mesh". Such a step may also add contributions. Internal to the verifier. The messages are
-// computed here a second time, independently of the planner (planner/plan/crossing.h).
+// another mesh". Such a step may also add contributions. It computes the messages without the
+// planner's code (planner/plan/crossing.h).
 //
 //   StepView view = {world_after, step, before, after, {}, &world_before};
 //   std::optional<Violation> broken = CheckCrossingFields(view);
@@ -8,8 +8,9 @@
 //   if (!broken) broken = CheckCrossingData(view, topology, &traffic);
 //   BytesOfCrossing(view, traffic).sent;
 //
-// O((ranks + messages) * levels * log ranks) time: boxes are compared tensor dim by tensor dim, as
-// intervals.
+// The checks must be called in this order, CheckCrossingOp first; nullopt: no rule is broken. Time
+// is O((ranks + messages) * levels * log ranks), since boxes are compared tensor dim by tensor dim.
+// Internal to the verifier; pure functions.
 #ifndef MESHIFT_PLANNER_VERIFIER_CROSSING_H_
 #define MESHIFT_PLANNER_VERIFIER_CROSSING_H_
 
@@ -26,24 +27,24 @@
 
 namespace meshift::verifier_internal {
 
-// The most pairs of a receiver and a piece that it needs, over all contributions. It limits the
-// time that a plan can make the verifier use.
+// The most pairs of a receiver and a piece that it needs, over all contributions; with more, the
+// rule "scale" is broken. It limits the time that a plan can make the verifier use.
 inline constexpr int64_t kMaxPairs = int64_t{1} << 24;
 
-// Whether a step that changes the value from mesh 0 to mesh 1 has an op that can, and leaves the
-// target's tensor on the target's mesh. Takes the place of CheckOp for this step.
+// Checks that the op is exchange or relabel, and that the value after has the target's shape and
+// mesh and the dtype before. Takes the place of CheckOp for this step.
 std::optional<Violation> CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before);
 
 // Checks every field but the costs.
 std::optional<Violation> CheckCrossingFields(const StepView& view);
 
 struct CrossingTraffic {
-  int64_t messages = 0;
+  int64_t messages = 0;       // from all ranks together
   int64_t contributions = 1;  // of each element, all of which every receiver gets
   Traffic bytes;
 };
 
-// Whether no contribution is lost, and the op is right: an exchange sends, a relabel does not. Sets
+// Checks that no contribution is lost, and that an exchange sends and a relabel does not. Sets
 // *traffic.
 std::optional<Violation> CheckCrossingData(const StepView& view, const Topology& topology,
                                            CrossingTraffic* traffic);

@@ -20,8 +20,8 @@ namespace {
 using Result = std::optional<PlanFault>;
 using Int128 = __int128;
 
-// Groups by the data that identifies them: the mesh dims in a plan on one mesh; the ranks of each
-// group in a plan on two.
+// The data that identifies the groups of a step: in a plan on one mesh, one list of mesh dims; in a
+// plan on two meshes, the ranks of each group, ascending.
 using Groups = std::vector<std::vector<int64_t>>;
 
 template <typename... Args>
@@ -178,7 +178,6 @@ Result GroupChecker::CheckSetup() const {
 }  // namespace
 
 std::optional<PlanFault> CheckGroups(const PlanFields& plan) {
-  // Most plans have no budget; they cost nothing here.
   const GroupBudget& limits = plan.inputs.options.groups;
   const bool bounded = limits.IsSet() || limits.existing_groups;
   if (!bounded && plan.total.setup_ns == 0) return std::nullopt;

@@ -1,6 +1,10 @@
-// Checks a plan against the budget of groups in its inputs. Internal to the verifier.
+// Checks a plan against the budget of groups in its inputs: existing groups, the number of
+// communicators per rank, and setup_ns.
 //
-//   std::optional<PlanFault> fault = CheckGroups(plan);
+//   std::optional<PlanFault> fault = CheckGroups(plan);    // nullopt: no rule is broken
+//
+// It takes the groups that the inputs list as existing, and ignores GroupBudget::root, which plans
+// do not state. Internal to the verifier; a pure function.
 #ifndef MESHIFT_PLANNER_VERIFIER_GROUPS_H_
 #define MESHIFT_PLANNER_VERIFIER_GROUPS_H_
 

@@ -1,9 +1,11 @@
-// Checks by the steps of a plan that its reductions keep the promise `kept`, and that reductions in
-// order have the block size of the option reduce_block. It computes no values. It believes the
-// option native_invariance. It does not check that `kept` is the promise that the caller asked for.
-// Internal to the verifier.
+// Checks, from the steps of a plan alone, that its reductions keep the promise `kept`, and that
+// ordered reductions have the block size of the option reduce_block.
 //
-//   std::optional<PlanFault> fault = CheckPromise(plan, views);
+//   std::optional<PlanFault> fault = CheckPromise(plan, views);    // nullopt: no rule is broken
+//
+// It computes no values, takes the option native_invariance as true, and does not compare `kept`
+// with the promise that the caller asked for. On a mesh of more than 4,096 ranks it may refuse a
+// batch-invariant plan that keeps its promise. Internal to the verifier; a pure function.
 #ifndef MESHIFT_PLANNER_VERIFIER_PROMISE_H_
 #define MESHIFT_PLANNER_VERIFIER_PROMISE_H_
 

@@ -156,8 +156,8 @@ int64_t LargestLocal(const MeshShape& world, const State& state) {
 
 namespace {
 
-// The smallest piece of `size` indices: in each cut the last piece is the shortest, all others are
-// equal.
+// The smallest piece of `size` indices. A ceil cut makes equal pieces, except the last one that is
+// not empty, which may be shorter.
 int64_t SmallestPieceOf(const MeshShape& world, int64_t size, absl::Span<const int> cuts) {
   if (cuts.empty()) return size;
   const int64_t n = world.sizes[cuts[0]];

@@ -1,12 +1,12 @@
-// The verifier's own view of a sharding, and of the change that a step makes. Internal to the
-// verifier.
+// Converts shardings to the verifier's own form, and computes the cuts that a step changes.
 //
-//   State before = StateOf(step_before), after = StateOf(step.after);
+//   State before = StateOf(plan.from()), after = StateOf(plan.steps()[0].after);
 //   Change change = ChangeOf(world, before, after);
-//   change.moving;          // the mesh dims of the cuts after the common prefix, before or after
-//   change.cuts[0].parents; // the sizes of the boxes that these mesh dims cut
+//   change.moving;          // the mesh dims of all cuts that the step removes or adds
+//   change.cuts[0].parents; // the sizes of the intervals that these cuts divide
 //
-// Mesh dims of size 1 count as replicated.
+// Cuts in the common prefix of a tensor dim's cuts before and after count as unchanged. Mesh dims
+// of size 1 count as replicated. Sizes are in elements. Internal to the verifier.
 #ifndef MESHIFT_PLANNER_VERIFIER_STATE_H_
 #define MESHIFT_PLANNER_VERIFIER_STATE_H_
 
@@ -75,8 +75,8 @@ State StateOf(const Sharding& sharding);
 // interval that it divides, so a fact about one parent holds for all parents of that size.
 struct CutChange {
   int tensor_dim = 0;
-  Cuts before;                              // the cuts after the common prefix
-  Cuts after;                               // the cuts after the common prefix
+  Cuts before;                              // those removed: beyond the common prefix
+  Cuts after;                               // those added: beyond the common prefix
   Sizes sizes_before;                       // of before[0], if it is a ragged cut
   Sizes sizes_after;                        // of after[0], if it is a ragged cut
   absl::InlinedVector<int64_t, 4> parents;  // the sizes > 0 of their parents, descending

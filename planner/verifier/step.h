@@ -1,8 +1,12 @@
-// Checks one step on one mesh by docs/plan_format.md. Internal to the verifier.
+// Checks the fields and the data of one step on one mesh by docs/plan_format.md.
 //
 //   StepView view = {world, step, before, after, ChangeOf(world, before, after)};
 //   std::optional<Violation> broken = CheckFields(view);
 //   if (!broken) broken = CheckData(view);
+//
+// CheckOp must come before StateOf(step.after) and the other checks, CheckFields before CheckData.
+// Each returns the first broken rule; nullopt: none. Costs are checked in verifier.cc, casts and
+// promises in casts.h and promise.h. Internal to the verifier; pure functions.
 #ifndef MESHIFT_PLANNER_VERIFIER_STEP_H_
 #define MESHIFT_PLANNER_VERIFIER_STEP_H_
 
@@ -17,7 +21,7 @@
 
 namespace meshift::verifier_internal {
 
-// A step, and the states before and after it.
+// A step, and the states before and after it. All that it refers to must outlive it.
 struct StepView {
   const MeshShape& world;  // of the value after the step
   const Step& step;
@@ -48,14 +52,15 @@ struct ReductionFields {
 ReductionFields FieldsOfReduction(const MeshShape& world, const State& before,
                                   absl::Span<const int> mesh_dims);
 
-// Whether the op is known, its mesh dims exist and the dtype after it is right: the other checks
-// depend on it. `mesh` is the mesh of the value, `like` a sharding there of its shape. Crossings
-// have checks of their own (planner/verifier/crossing.h) instead of this one and those below.
+// Checks that the op is known, its mesh dims exist and the dtype after it is right. `mesh`: the
+// index of the value's mesh. `like`: a sharding on that mesh with the value's shape. Crossings have
+// other checks (planner/verifier/crossing.h) instead of this one and the two below.
 std::optional<Violation> CheckOp(const Step& step, const Sharding& like, int mesh,
                                  DType dtype_before);
 // Checks every field but the costs: placements after, group, tensor dims, reduction, sizes, dtypes.
+// Rule "scale": the step is beyond kMaxMoving or kMaxChoices (boxes.h).
 std::optional<Violation> CheckFields(const StepView& view);
-// Whether every rank can get its box of `after`, each element and each contribution once.
+// Checks that every rank can get its box of `after`, each element and each contribution once.
 std::optional<Violation> CheckData(const StepView& view);
 
 // Whether all members have boxes of one size before, and of one size after.

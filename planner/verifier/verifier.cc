@@ -1,5 +1,6 @@
-// Verify(): the order of the checks, and those of a whole plan: meshes, target, work, averages,
-// bytes and totals. The other files of this folder check steps, casts, groups and promises.
+// Implements Verify() of meshift/verifier.h: runs the checks in order, and has those of a whole
+// plan: meshes, target, work, averages, bytes and totals. The other files of this folder check
+// steps, casts, groups and promises. No file checks times beyond sign, sum and lower bound.
 #include "meshift/verifier.h"
 
 #include <fmt/format.h>
@@ -68,7 +69,7 @@ PlanFault Fault(std::optional<int> step, std::string_view rule, fmt::format_stri
   return {step, std::string(rule), fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// INT64_MAX for larger values: so plans state them.
+// Plans state INT64_MAX for larger values.
 int64_t Saturated(Int128 value) {
   return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
 }
@@ -188,12 +189,11 @@ Result Verifier::CheckSteps() {
 }
 
 Result Verifier::CheckWork() {
-  // Units of work per member of a moving group of each kind, per rank of a listed mesh, per rank of
-  // two meshes in each group that is compared, and per rank of two meshes.
-  constexpr int64_t kMemberWork = 8;
-  constexpr int64_t kListedWork = 8;
-  constexpr int64_t kGroupedWork = 16;
-  constexpr int64_t kCrossingWork = 32;
+  // Units of work (base/work_budget.h):
+  constexpr int64_t kMemberWork = 8;     // per member of a moving group, for each parent size
+  constexpr int64_t kListedWork = 8;     // per rank of a mesh that lists its ranks
+  constexpr int64_t kGroupedWork = 16;   // per rank of two meshes, for each group compared
+  constexpr int64_t kCrossingWork = 32;  // per rank of two meshes
   const bool crosses = plan_.meshes.size() > 1;
   int64_t ranks = 0;
   for (const DeviceMesh& mesh : plan_.meshes) ranks += mesh.NumRanks();

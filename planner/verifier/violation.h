@@ -1,8 +1,10 @@
-// A rule that a step breaks, and comparisons that state it. Internal to the verifier.
+// Makes the description of a rule that a step breaks, with or without a comparison of values.
 //
 //   return Break("data", "mesh dim {} is {} before the step", name, state);
 //   if (auto broken = ExpectNumber("group", "group_size", step.group_size, size)) return broken;
 //     // group: group_size is 2; it should be 6
+//
+// It checks no step itself (step.h). Internal to the verifier; pure functions.
 #ifndef MESHIFT_PLANNER_VERIFIER_VIOLATION_H_
 #define MESHIFT_PLANNER_VERIFIER_VIOLATION_H_
 
@@ -17,8 +19,8 @@
 namespace meshift::verifier_internal {
 
 struct Violation {
-  std::string rule;
-  std::string message;
+  std::string rule;     // a rule of docs/errors.md
+  std::string message;  // without the rule and the step
 };
 
 template <typename... Args>
