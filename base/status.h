@@ -1,6 +1,9 @@
-// Makes an absl::Status from a fmt pattern.
+// Makes an absl::Status of one of four codes from a fmt pattern.
 //
 //   return InvalidArgument("Shard({}) is out of range for a rank-{} tensor", dim, rank);
+//
+// The compiler checks the pattern against the arguments. Text from users is an argument, never a
+// pattern.
 #ifndef MESHIFT_BASE_STATUS_H_
 #define MESHIFT_BASE_STATUS_H_
 
