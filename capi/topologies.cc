@@ -1,4 +1,5 @@
-// The functions of meshift/c.h on topologies.
+// Implements the functions of meshift/c.h on topologies. A topology is a text, which each call
+// parses again (INVALID_ARGUMENT if it cannot); no function opens a file. Any threads may call.
 #include <cstddef>
 #include <string>
 #include <vector>
