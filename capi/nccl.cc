@@ -1,6 +1,6 @@
 // Implements the functions of meshift/c.h on the NCCL engine, in a build with CUDA; nccl_absent.cc
-// does in others. Times are in ns. What a framework lends is never freed, and must outlive the
-// engine.
+// does in others. Times are in ns. A lent communicator and stream must outlive the engine, and are
+// never destroyed here.
 #include <chrono>
 #include <memory>
 #include <utility>
