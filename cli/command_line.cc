@@ -322,7 +322,7 @@ CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
   return calibrate;
 }
 
-// The last value of --engine in arguments that may be wrong; "local" if there is none.
+// The last value of --engine, in arguments that are not parsed yet; "local" if there is none.
 std::string EngineIn(const std::vector<std::string>& args) {
   constexpr std::string_view kOption = "--engine";
   std::string engine = "local";

@@ -1,5 +1,6 @@
 // The command line of `meshift`: parses the arguments with CLI11 and calls the command that they
-// name (cli/*_command.h). Commands do the work; this file knows only options and help texts.
+// name (cli/*_command.h). Commands do the work; this file knows only options, the numbers that they
+// allow, and help texts.
 //
 //   Io io{std::cin, std::cout, std::cerr};
 //   return RunMeshift({"plan", "--mesh", "a=2", ...}, io);
@@ -13,7 +14,9 @@
 
 namespace meshift::cli {
 
-// `args` does not contain the program's name. Returns the exit code (cli/io.h). Throws nothing.
+// `args` does not contain the program's name. Returns the exit code (cli/io.h); wrong arguments are
+// printed to io.err and give 2. Throws only if memory or threads run out; cli/main.cc handles that.
+// One thread at a time may call.
 int RunMeshift(std::vector<std::string> args, Io& io);
 
 }  // namespace meshift::cli

@@ -1,5 +1,11 @@
 // `meshift run --conformance`: runs the redistributions that every engine must get right
 // (testing/conformance_cases.h) and prints a table of the failures.
+//
+//   meshift run --conformance --ranks 8                      # RunLocalConformance
+//   mpirun -n 8 meshift run --engine mpi --conformance       # RunConformance
+//
+// Both return the exit code, 1 if a case failed; an error if a run could not be made. Flags that
+// state a problem are not read.
 #ifndef MESHIFT_CLI_CONFORMANCE_H_
 #define MESHIFT_CLI_CONFORMANCE_H_
 
@@ -10,9 +16,10 @@
 
 namespace meshift::cli {
 
-// Runs as one rank of a job; the exit code is the same on all ranks.
+// Runs as one rank of a job. Collective; the result is the same on all ranks. INVALID_ARGUMENT: the
+// job has one rank.
 absl::StatusOr<int> RunConformance(const RunFlags& flags, RankJob* job, Io& io);
-// Runs on the local engine, with a thread per rank.
+// Runs on the local engine, with a thread per rank. REQUIRES: flags.ranks is from 2 to 64, or none.
 absl::StatusOr<int> RunLocalConformance(const RunFlags& flags, Io& io);
 
 }  // namespace meshift::cli

@@ -4,6 +4,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(Model model, ReadModel("llama3-8b.json", io));
 //   MESHIFT_ASSIGN_OR_RETURN(model, Filter(std::move(model), "model.layers.0.*"));
 //   PlacementsFor("S(0),TP", model.parameters[0]);   // "S(0),S(1)": TP stands for S(tp_dim)
+//
+// Files are untrusted: at most 32 MiB, and 2^20 experts. Weights are not read.
 #ifndef MESHIFT_CLI_MODEL_H_
 #define MESHIFT_CLI_MODEL_H_
 
@@ -45,6 +47,7 @@ absl::StatusOr<Model> Filter(Model model, const std::string& glob);
 // Replaces each word TP in `placements` by S(tp_dim), or by R if that is null. If other mesh dims
 // cut the same tensor dim and no shard order is written, TP cuts first, as in frameworks, whose
 // data parallelism shards the shards of tensor parallelism: "S(0),TP" becomes "S(0)[1],S(0)[0]".
+// Does not check the placements: Sharding::Parse then refuses wrong ones.
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter);
 
 // The same, and replaces each word EP. Expert parallelism gives whole experts, in order and in even

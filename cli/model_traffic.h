@@ -3,6 +3,8 @@
 //   const ModelTraffic traffic = TrafficOf(model);
 //   traffic.busiest.rank, traffic.busiest.bytes      // over all parameters and steps
 //   traffic.levels[1].total                          // across the second level of the topology
+//
+// The bytes are those of the plans; nothing is measured.
 #ifndef MESHIFT_CLI_MODEL_TRAFFIC_H_
 #define MESHIFT_CLI_MODEL_TRAFFIC_H_
 
@@ -35,11 +37,11 @@ struct ModelTraffic {
 
 // A message counts for the lowest level at which sender and receiver share a domain. For other
 // collectives, the algorithm whose time the plan assumes decides which bytes cross the links of
-// each level: a ring enters and leaves each domain once, and the domain's members share that; a
-// tree carries the tensor up and down between each two domains that it joins; if switches form
-// sums, each rank or domain sends the tensor once. These bytes are fewer than those that ranks send
-// (docs/plan_format.md), which the totals count.
-// Takes O(plans * (ranks * members of groups + messages)).
+// each level: a ring enters and leaves each domain once, and the bytes of that are divided among
+// the domain's members; a tree carries the tensor up and down between each two domains that it
+// joins; if switches form sums, each rank or domain sends the tensor once. These bytes may be fewer
+// than those that ranks send (docs/plan_format.md), which ModelTraffic::total counts. REQUIRES: the
+// model has rows. Takes O(plans * (ranks * members of groups + messages)).
 ModelTraffic TrafficOf(const ModelPlan& model);
 
 // Lines "per rank: ..." and "over LEVEL: ...".
