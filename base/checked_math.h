@@ -1,7 +1,6 @@
 // Arithmetic on int64_t that detects overflow or saturates at INT64_MAX, and rounding of quotients.
 //
 //   if (!CheckedMul(rows, row_bytes, &bytes)) return InvalidArgument("...");
-//   SaturatingAdd(INT64_MAX, 1);    // INT64_MAX
 //
 // REQUIRES is not checked: a result is meaningless if its condition does not hold.
 #ifndef MESHIFT_BASE_CHECKED_MATH_H_

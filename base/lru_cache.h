@@ -19,7 +19,6 @@
 
 namespace meshift {
 
-// Key is copyable, and a key type of absl::flat_hash_map.
 template <typename Key, typename Value>
 class LruCache {
  public:

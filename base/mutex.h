@@ -25,7 +25,6 @@
 #else
 #define MESHIFT_THREAD_ANNOTATION_(x)
 #endif
-// A field that is used only while `mutex` is held, and a function that is called only then.
 #define MESHIFT_GUARDED_BY(mutex) MESHIFT_THREAD_ANNOTATION_(guarded_by(mutex))
 #define MESHIFT_REQUIRES(mutex) MESHIFT_THREAD_ANNOTATION_(requires_capability(mutex))
 

@@ -34,7 +34,6 @@ class JsonEmptier {
   JsonEmptier& operator=(const JsonEmptier&) = delete;
   ~JsonEmptier();
 
-  // The value is not emptied at the end of the scope.
   void Release() { json_ = nullptr; }
 
  private:

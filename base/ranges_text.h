@@ -1,7 +1,6 @@
 // Writes a list of numbers, such as ranks, as text, with consecutive numbers as ranges.
 //
-//   RangesText({0, 1, 2, 7});   // "0-2,7"
-//   RangesText({});             // ""
+//   RangesText({0, 1, 2, 7});   // "0-2,7"; of an empty list ""
 #ifndef MESHIFT_BASE_RANGES_TEXT_H_
 #define MESHIFT_BASE_RANGES_TEXT_H_
 

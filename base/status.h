@@ -2,8 +2,7 @@
 //
 //   return InvalidArgument("Shard({}) is out of range for a rank-{} tensor", dim, rank);
 //
-// The compiler checks the pattern against the arguments. Text from users is an argument, never a
-// pattern.
+// The compiler checks the pattern, which must be a constant, against the arguments.
 #ifndef MESHIFT_BASE_STATUS_H_
 #define MESHIFT_BASE_STATUS_H_
 

@@ -6,7 +6,6 @@
 namespace meshift::capi {
 namespace {
 
-// For the caller to free; null if out of memory.
 char* Copy(std::string_view text) {
   auto* const copy = static_cast<char*>(std::malloc(text.size() + 1));
   if (copy == nullptr) return nullptr;

@@ -8,8 +8,7 @@
 //     });
 //   }
 //
-// Internal to capi. Keeps no state; safe for concurrent use. Message and text are allocated by
-// malloc, and freed by meshift_free.
+// Internal to capi. Safe for concurrent use. meshift_free frees messages and texts.
 #ifndef MESHIFT_CAPI_CALL_H_
 #define MESHIFT_CAPI_CALL_H_
 
@@ -34,8 +33,7 @@ namespace meshift::capi {
 meshift_code Report(const absl::Status& status, char** error) noexcept;
 meshift_code Report(meshift_code code, std::string_view message, char** error) noexcept;
 
-// Runs `body`, which returns a Status. RESOURCE_EXHAUSTED if it runs out of memory, INTERNAL if it
-// throws anything else.
+// Runs `body`, which returns a Status. RESOURCE_EXHAUSTED: out of memory; INTERNAL: it threw.
 template <typename Body>
 meshift_code Call(char** error, Body body) noexcept {
   if (error != nullptr) *error = nullptr;
@@ -71,8 +69,7 @@ absl::Status CheckStruct(std::string_view name, const Struct* given) {
 // INVALID_ARGUMENT unless 0 <= index < count.
 absl::Status CheckIndex(std::string_view name, int64_t index, int64_t count);
 
-// *out = NULL unless `out` is NULL. A function of meshift/c.h begins so: if it fails, its output is
-// NULL.
+// *out = NULL unless `out` is NULL: the output of a function that fails.
 template <typename T>
 void Clear(T** out) {
   if (out != nullptr) *out = nullptr;
@@ -87,7 +84,6 @@ absl::Status Give(Handle** out, Parts&&... parts) {
   *out = new Handle{std::forward<Parts>(parts)...};
   return absl::OkStatus();
 }
-// The same for a value, or its error.
 template <typename Handle, typename T>
 absl::Status GiveOr(Handle** out, absl::StatusOr<T> value) {
   if (!value.ok()) return value.status();

@@ -14,7 +14,6 @@
 namespace meshift::capi {
 namespace {
 
-// A local world with its control channel.
 struct World {
   World() = default;
   World(const World&) = delete;

@@ -1,10 +1,8 @@
 // Defines the handles of meshift/c.h: each holds a C++ value, and shares the ownership of the
-// objects that the value refers to.
+// objects that the value refers to. Internal to capi. Handles have no locks: meshift/c.h says which
+// threads may use each.
 //
-//   SharedEngine shared{.owner = job, .engine = job->engine()};   // `job` is a shared_ptr
-//   *stream = new meshift_stream{shared, std::move(made)};        // keeps the job alive
-//
-// Internal to capi. Handles have no locks: meshift/c.h says which threads may use each.
+//   *stream = new meshift_stream{engine->shared, std::move(made)};   // keeps the engine alive
 #ifndef MESHIFT_CAPI_HANDLES_H_
 #define MESHIFT_CAPI_HANDLES_H_
 

@@ -4,8 +4,8 @@
 //   mpirun -n 16 meshift calibrate --engine mpi --topology nvlink=8 --format json > cluster.json
 //   meshift plan --topology cluster.json ...
 //
-// Keeps the domains that --topology gives; it does not detect them. Times of --engine local are
-// those of copies in this process. With --engine mpi or nccl each process of the job is a rank.
+// It does not detect domains: --topology gives them. With --engine mpi or nccl this process is one
+// rank of a job; with --engine local all ranks are in it, and the links are copies in memory.
 #ifndef MESHIFT_CLI_CALIBRATE_COMMAND_H_
 #define MESHIFT_CLI_CALIBRATE_COMMAND_H_
 

@@ -87,7 +87,6 @@ CLI::Option* AddNumber(CLI::App* app, const std::string& name, T* number,
   return app->add_option_function<std::string>(name, set, description)->check(is_number);
 }
 
-// An option that takes the path of a file or folder.
 template <typename T>
 CLI::Option* AddPath(CLI::App* app, const std::string& name, T* path,
                      const std::string& description) {

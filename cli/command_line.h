@@ -1,6 +1,5 @@
 // The command line of `meshift`: parses the arguments with CLI11 and calls the command that they
-// name (cli/*_command.h). Commands do the work; this file knows only options, the numbers that they
-// allow, and help texts.
+// name (cli/*_command.h). Commands do the work; this file knows only options and help texts.
 //
 //   Io io{std::cin, std::cout, std::cerr};
 //   return RunMeshift({"plan", "--mesh", "a=2", ...}, io);

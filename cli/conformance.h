@@ -1,11 +1,9 @@
 // `meshift run --conformance`: runs the redistributions that every engine must get right
 // (testing/conformance_cases.h) and prints a table of the failures.
 //
-//   meshift run --conformance --ranks 8                      # RunLocalConformance
-//   mpirun -n 8 meshift run --engine mpi --conformance       # RunConformance
+//   mpirun -n 8 meshift run --engine mpi --conformance
 //
-// Both return the exit code, 1 if a case failed; an error if a run could not be made. Flags that
-// state a problem are not read.
+// Returns exit code 1 if a case fails, an error if a run cannot be made.
 #ifndef MESHIFT_CLI_CONFORMANCE_H_
 #define MESHIFT_CLI_CONFORMANCE_H_
 

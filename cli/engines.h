@@ -7,7 +7,7 @@
 //   MESHIFT_RETURN_IF_ERROR(StartEngine("mpi", {.bounded_waits = true}, &job));
 //
 // "local" runs all ranks in this process. With the others this process is one rank, started by
-// mpirun or another launcher; it starts one engine. Call these functions from one thread.
+// mpirun or another launcher, and starts one engine. One thread at a time may call.
 #ifndef MESHIFT_CLI_ENGINES_H_
 #define MESHIFT_CLI_ENGINES_H_
 

@@ -13,8 +13,8 @@
 // distorts sums by more than rounding: a pass in rank order then checks the values, and the
 // distorted pass only compares replicas. Times and groups are those of the last pass.
 //
-// Wrong elements are counted in the report; they are not an error. In a job of processes both are
-// collective, rank 0 checks, and all ranks get the counts of wrong elements.
+// Wrong elements are counted in the report, and are not an error. In a job of processes both are
+// collective: rank 0 checks, and all ranks get its counts.
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 

@@ -191,7 +191,6 @@ class Collective {
   const GroupTimes times_;
 };
 
-// The answer, before it is printed as text or JSON.
 struct Answer {
   std::string name;
   int64_t bytes = 0;

@@ -4,9 +4,7 @@
 //   int PlanCommand(const PlanFlags& flags, Io& io) {
 //     absl::StatusOr<Problem> problem = ParseProblem(flags.problem);
 //     if (!problem.ok()) return Fail(io, problem.status());
-//     io.out << ...;
-//     return kExitOk;
-//   }
+//     ... print to io.out, return kExitOk ...
 #ifndef MESHIFT_CLI_IO_H_
 #define MESHIFT_CLI_IO_H_
 

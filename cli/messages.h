@@ -1,7 +1,7 @@
 // Lists the messages of a plan's steps: which rank sends which box to which. Follows
 // docs/plan_format.md and asks no engine.
 //
-//   MESHIFT_RETURN_IF_ERROR(CheckMessages(plan));   // not too many to list
+//   MESHIFT_RETURN_IF_ERROR(CheckMessages(plan));   // at most 2^20 are listed
 //   for (const RankMessage& m : MessagesOf(plan, /*step=*/0)) {
 //     fmt::print("{} -> {}: {}\n", m.source, m.target, m.box.ToString());
 //   }

@@ -22,17 +22,14 @@ struct ModelRow {
   int64_t count = 0;
   std::string first;  // the name of the first of them
   Plan plan;
-  // Placements to show: the plan's, but with the word EP in place of an expert's cut.
-  std::string from;
+  std::string from;  // placements to show: the plan's, but with the word EP for an expert's cut
   std::string to;
 };
 
 struct ModelPlan {
   std::string name;
   std::vector<ModelRow> rows;  // in order of their first parameters
-  // The time to create the groups that do not exist yet, each once, divided by --expected-uses; 0
-  // without that option.
-  int64_t setup_ns = 0;
+  int64_t setup_ns = 0;  // to create the groups that do not exist yet, over --expected-uses, or 0
 
   int64_t NumParameters() const;
   // Sums over all parameters; peak and workspace are the largest.

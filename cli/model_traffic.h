@@ -1,10 +1,9 @@
-// Counts the bytes that ranks send for all parameters of a model, and the links that they cross.
+// Counts, from plans alone, the bytes that ranks send for all parameters of a model, and the links
+// that they cross.
 //
 //   const ModelTraffic traffic = TrafficOf(model);
 //   traffic.busiest.rank, traffic.busiest.bytes      // over all parameters and steps
 //   traffic.levels[1].total                          // across the second level of the topology
-//
-// The bytes are those of the plans; nothing is measured.
 #ifndef MESHIFT_CLI_MODEL_TRAFFIC_H_
 #define MESHIFT_CLI_MODEL_TRAFFIC_H_
 

@@ -80,8 +80,6 @@ int64_t ItemBytes(std::string_view dtype) {
   return 0;
 }
 
-// ---- words and numbers
-
 std::vector<std::string_view> Tokens(std::string_view line) {
   std::vector<std::string_view> tokens;
   size_t begin = 0;
@@ -172,8 +170,6 @@ struct Columns {
   std::vector<Half> halves;
 };
 
-// ---- the reader
-
 // One run of nccl-tests: its devices and the columns of its table.
 struct Run {
   int64_t ranks = 0;                                    // listed so far; 0: no list of devices
@@ -254,7 +250,7 @@ class LogReader {
     return Named(*op, number);
   }
 
-  // The log names its collective.
+  // For each place where the log names its collective.
   absl::Status Named(Op op, int64_t number) {
     if (!named_) {
       named_ = op;
@@ -680,8 +676,6 @@ class LogReader {
   Run run_;
   NcclTestsLog log_;
 };
-
-// ---- JSON
 
 // Makes an error printable, since errors in JSON may contain text of the file.
 absl::Status Escaped(const absl::Status& status, size_t limit) {
