@@ -1,5 +1,5 @@
-// Implements the functions of meshift/c.h on the NCCL engine, in a build with CUDA; nccl_absent.cc
-// does in others. Times are in ns. A lent communicator and stream must outlive the engine, and are
+// Implements the functions of meshift/c.h on the NCCL engine, in a build with CUDA; others have
+// nccl_absent.cc. Times are in ns. A lent communicator and stream must outlive the engine, and are
 // never destroyed here.
 #include <chrono>
 #include <memory>

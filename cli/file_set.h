@@ -7,7 +7,7 @@
 //
 // Each file is written beside its place, under a temporary name, and Commit() moves all of them
 // once they are on the disk. If one cannot be written or moved, the old files stay and the new ones
-// are removed. Exception: on a file system that cannot exchange two names, a file that has already
+// are removed. Exception: on a file system that cannot exchange two names, a new file that has
 // replaced an old one stays. A killed process leaves files that end in ".part"; if it is killed
 // while Commit() moves files, some of the set are in place. Not thread-safe.
 #ifndef MESHIFT_CLI_FILE_SET_H_
@@ -34,7 +34,7 @@ class FileSet {
   // name a regular file, or nothing: links, folders, FIFOs and devices are not replaced.
   // FAILED_PRECONDITION names the path. REQUIRES: no file of the set has this path.
   absl::Status Add(const std::string& path, absl::Span<const absl::Span<const std::byte>> parts);
-  // Moves all files to their places. FAILED_PRECONDITION: none is moved, but for the exception.
+  // Moves all files to their places. FAILED_PRECONDITION: none is moved, with the exception above.
   absl::Status Commit();
 
  private:
