@@ -24,7 +24,7 @@
 
 namespace meshift::cli {
 
-// This process's rank of a job. Members are destroyed in reverse order.
+// This process's rank of a job. The engine is destroyed first, since it uses the other members.
 struct RankJob {
   std::shared_ptr<void> session;  // outlives the others; the MPI session, for example
   std::unique_ptr<Bootstrap> bootstrap;

@@ -26,9 +26,9 @@ struct Parameter {
   std::string name;
   TensorType type;
   std::optional<int> tp_dim;  // nullopt: tensor parallelism replicates it
-  // The index of its expert, of `num_experts`; nullopt: it belongs to no expert.
+  // The index of its expert, below `num_experts`; nullopt: it belongs to no expert.
   std::optional<int64_t> expert = std::nullopt;
-  int64_t num_experts = 0;
+  int64_t num_experts = 0;  // of the model
 };
 
 struct Model {
@@ -53,8 +53,8 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
 // The same, and replaces each word EP. Expert parallelism gives whole experts, in order and in even
 // chunks, to the coordinates on the mesh dims marked EP (row-major, if several are). A parameter
 // without an expert is R there. One coordinate holds the whole expert, so EP is a ragged cut with a
-// single nonzero size: over ep=4, expert 5 of 8 is S(0){0,0,D,0}. Several EP mesh dims cut one
-// tensor dim each, from the first on. INVALID_ARGUMENT if the tensor has fewer dims than that, or
+// single nonzero size: over ep=4, expert 5 of 8 is S(0){0,0,n,0} for n rows. Several EP mesh dims
+// cut one tensor dim each, from the first on. INVALID_ARGUMENT if the tensor has fewer dims, or
 // if there is not one placement per mesh dim.
 absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
                                           const DeviceMesh& mesh);
