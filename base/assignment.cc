@@ -7,14 +7,13 @@
 
 namespace meshift {
 
-// The Hungarian method. Rows are added one by one. Dual prices keep every reduced cost >= 0, and 0
-// for assigned pairs, so that Dijkstra's algorithm finds the shortest augmenting path for the new
-// row.
+// Rows are added one by one. Dual prices keep every reduced cost >= 0, and 0 for assigned pairs, so
+// that Dijkstra's algorithm finds the shortest augmenting path for the new row.
 std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights,
                                    WorkBudget* budget) {
   assert(static_cast<int64_t>(weights.size()) == n * n);
-  // The cost of a pair. The tie-break in favour of row == column is smaller than one unit of
-  // weight. Sums over all rows are below 2^107.
+  // Costs below 2^84. The tie-break in favour of row == column is, over all rows, smaller than one
+  // unit of weight. Sums over all rows are below 2^107.
   using Cost = __int128;
   const auto cost = [&](int64_t row, int64_t column) {
     return -static_cast<Cost>(weights[row * n + column]) * (n + 1) - (row == column ? 1 : 0);

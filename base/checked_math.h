@@ -1,6 +1,8 @@
-// Integer arithmetic that detects overflow or saturates, and rounding of quotients.
+// Arithmetic on int64_t that detects overflow or saturates at INT64_MAX, and rounding of quotients.
 //
-//   if (!CheckedMul(count, ItemBytes(dtype), &bytes)) return InvalidArgument("...");
+//   if (!CheckedMul(rows, row_bytes, &bytes)) return InvalidArgument("...");
+//
+// REQUIRES is not checked: a result is meaningless if its condition does not hold.
 #ifndef MESHIFT_BASE_CHECKED_MATH_H_
 #define MESHIFT_BASE_CHECKED_MATH_H_
 

@@ -2,6 +2,8 @@
 // class hierarchy.
 //
 //   auto* mpi = FinalCast<MpiStream>(&stream);    // null: it has another class
+//
+// Compiles only for a final class with a virtual function.
 #ifndef MESHIFT_BASE_FINAL_CAST_H_
 #define MESHIFT_BASE_FINAL_CAST_H_
 
@@ -15,8 +17,7 @@ template <typename Final, typename From>
 Final* FinalCast(From* from) {
   static_assert(std::is_final_v<Final> && std::is_polymorphic_v<From>);
   if (from == nullptr) return nullptr;
-  // Usually a class has one type_info, so comparing addresses suffices; otherwise names are
-  // compared.
+  // A class may have a type_info per shared library. Only then the slower comparison is needed.
   const std::type_info& type = typeid(*from);
   if (&type != &typeid(Final) && type != typeid(Final)) return nullptr;
   return static_cast<Final*>(from);

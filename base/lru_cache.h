@@ -4,8 +4,8 @@
 //   cache.Insert(1, "one", /*weight=*/300);   // bytes, say; or 1 each, to bound their number
 //   std::string* found = cache.Find(1);       // null: not there
 //
-// Values keep their addresses until they are evicted; a key may point into its value. Not
-// thread-safe.
+// Values keep their addresses until they are evicted or erased. A key may point to heap memory that
+// its value owns. Not thread-safe.
 #ifndef MESHIFT_BASE_LRU_CACHE_H_
 #define MESHIFT_BASE_LRU_CACHE_H_
 
@@ -33,8 +33,9 @@ class LruCache {
     return &it->second->value;
   }
 
-  // Inserts an entry, unless the key exists; evicts others to make room. Returns the value of the
-  // key; null if `weight` exceeds the limit of the map. REQUIRES: weight > 0.
+  // Inserts an entry, and evicts others to make room. If the key exists, keeps its value, which
+  // then counts as used. Returns the value of the key; null, without an eviction, if `weight`
+  // exceeds the limit of the map. REQUIRES: weight > 0.
   Value* Insert(Key key, Value value, int64_t weight = 1) {
     if (weight > max_weight_) return nullptr;
     if (Value* found = Find(key)) return found;

@@ -1,6 +1,6 @@
-// Thin wrappers of std::mutex and std::condition_variable with the annotations of clang's
-// thread-safety analysis. (Abseil's locks are not used: TSan does not see them in distribution
-// builds.)
+// Wrappers of std::mutex with the annotations of clang's thread-safety analysis. A Mutex is locked
+// and unlocked only by the scopes below, and is not recursive. (Abseil's locks are not used: TSan
+// does not see them if a Linux distribution has built Abseil.)
 //
 //   class Counter {
 //     void Add() { MutexLock lock(mutex_); ++count_; changed_.notify_all(); }
@@ -67,7 +67,8 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Holds a Mutex for a scope, if it was free.
+// Holds a Mutex for a scope, if it was free. Not annotated: the analysis does not know that the
+// Mutex is held.
 class MutexTryLock {
  public:
   explicit MutexTryLock(Mutex& mutex) : lock_(mutex.mutex_, std::try_to_lock) {}

@@ -22,7 +22,8 @@ constexpr int kMaxDepth = 100;
 constexpr int64_t kMaxMembers = 10'000;  // a lookup in ordered_json is linear
 constexpr size_t kShownKey = 100;        // bytes of a key in a message
 
-// The nesting depth of the brackets; computed before parsing.
+// The nesting depth of the brackets. Computed before parsing, since to free a deeper value could
+// overflow the stack.
 int DepthOf(std::string_view text) {
   int deepest = 0;
   int depth = 0;
@@ -111,7 +112,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   Json* const root_;
-  std::vector<Json*> open_;  // the values around
+  std::vector<Json*> open_;  // the arrays and objects not yet closed, outermost first
   std::string key_;
   absl::Status refusal_;
 };
@@ -137,7 +138,6 @@ bool Builder::end_object() {
   return true;
 }
 
-// Empties `json` recursively.
 void Empty(Json& json) {
   if (json.is_array()) {
     auto& items = json.get_ref<Json::array_t&>();

@@ -1,5 +1,6 @@
-// Parses untrusted JSON: without exceptions or deep recursion, and without duplicate keys, which
-// readers treat differently. Include in .cc files only: the JSON header is slow to compile.
+// Parses untrusted JSON. It refuses deep nesting, large objects, and duplicate keys, which readers
+// treat differently. Malformed text causes no exception, but std::bad_alloc may be thrown.
+// Include in .cc files only: the JSON header is slow to compile.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, ParseJsonText(text));
 //   if (json.is_discarded()) return InvalidArgument("the text is not JSON, or is cut short");
@@ -15,11 +16,11 @@ namespace meshift {
 
 // The result is_discarded() if `text` is not one JSON value. INVALID_ARGUMENT: it is nested deeper
 // than 100 (writing and freeing a value recurse), or an object has a duplicate key or more than
-// 10,000 members.
+// 10,000 members. The caller limits the length of `text`; time and memory are linear in it.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonText(std::string_view text);
 
-// Empties a value of at most that depth at the end of a scope. The library's own destructor
-// allocates memory for a list of members, and aborts the process if that fails:
+// Empties a value from ParseJsonText at the end of a scope. nlohmann's own destructor allocates
+// memory for a list of members, and aborts the process if that fails:
 //
 //   absl::StatusOr<nlohmann::ordered_json> json = ParseJsonText(text);
 //   const JsonEmptier emptier(json);

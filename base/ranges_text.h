@@ -1,6 +1,6 @@
-// Writes numbers, such as ranks, with consecutive ones as ranges.
+// Writes a list of numbers, such as ranks, as text, with consecutive numbers as ranges.
 //
-//   RangesText({0, 1, 2, 7});   // "0-2,7"
+//   RangesText({0, 1, 2, 7});   // "0-2,7"; of an empty list ""
 #ifndef MESHIFT_BASE_RANGES_TEXT_H_
 #define MESHIFT_BASE_RANGES_TEXT_H_
 
@@ -12,6 +12,7 @@
 namespace meshift {
 
 // Keeps the given order; each run of two or more consecutive ascending numbers becomes a range.
+// REQUIRES: numbers from 0 to INT64_MAX - 1.
 std::string RangesText(absl::Span<const int64_t> numbers);
 
 }  // namespace meshift

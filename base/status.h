@@ -1,6 +1,8 @@
-// Makes an absl::Status from a fmt pattern.
+// Makes an absl::Status of one of four codes from a fmt pattern.
 //
 //   return InvalidArgument("Shard({}) is out of range for a rank-{} tensor", dim, rank);
+//
+// The compiler checks the pattern, which must be a constant, against the arguments.
 #ifndef MESHIFT_BASE_STATUS_H_
 #define MESHIFT_BASE_STATUS_H_
 

@@ -4,6 +4,9 @@
 //   TextTable table({{"rank"}, {"bytes", TextTable::Align::kRight}});
 //   table.AddRow({"0", "1024"});
 //   table.ToString();  // "# rank  bytes\n0        1024\n"
+//
+// Widths are in bytes, so columns of text that is not ASCII may not align. Cells are not escaped: a
+// space or line end in a cell breaks the row. Not thread-safe.
 #ifndef MESHIFT_BASE_TEXT_TABLE_H_
 #define MESHIFT_BASE_TEXT_TABLE_H_
 
@@ -20,6 +23,7 @@ class TextTable {
     std::string header;
     Align align = Align::kLeft;
   };
+  // REQUIRES: at least one column.
   explicit TextTable(std::vector<Column> columns);
   // REQUIRES: as many cells as columns.
   void AddRow(std::vector<std::string> cells);

@@ -1,5 +1,5 @@
-// Wrapper of every function of meshift/c.h: checks arguments, and turns statuses and exceptions
-// into a code and a message.
+// Wraps the body of each function of meshift/c.h that returns a code: checks its arguments, and
+// turns its status or exception into a code and a message.
 //
 //   meshift_code meshift_mesh_text(const meshift_mesh* mesh, char** text, char** error) {
 //     return Call(error, [&] {
@@ -7,6 +7,8 @@
 //       return GiveText(mesh->value.ToString(), text);
 //     });
 //   }
+//
+// Internal to capi. Safe for concurrent use. meshift_free frees messages and texts.
 #ifndef MESHIFT_CAPI_CALL_H_
 #define MESHIFT_CAPI_CALL_H_
 
@@ -26,11 +28,12 @@
 
 namespace meshift::capi {
 
-// Returns the code of `status`, and stores its message in *error unless `error` is NULL.
+// Returns the code of `status`. For an error, stores its message in *error (NULL if out of memory),
+// unless `error` is NULL.
 meshift_code Report(const absl::Status& status, char** error) noexcept;
 meshift_code Report(meshift_code code, std::string_view message, char** error) noexcept;
 
-// Runs `body`, which returns a Status.
+// Runs `body`, which returns a Status. RESOURCE_EXHAUSTED: out of memory; INTERNAL: it threw.
 template <typename Body>
 meshift_code Call(char** error, Body body) noexcept {
   if (error != nullptr) *error = nullptr;
@@ -54,8 +57,9 @@ struct NamedPointer {
 // INVALID_ARGUMENT: a pointer is NULL; the message names the first.
 absl::Status NotNull(std::initializer_list<NamedPointer> pointers);
 
-// INVALID_ARGUMENT unless `size`, set by the caller, is the sizeof of the struct.
+// INVALID_ARGUMENT unless `size`, which the caller has set, is `right`.
 absl::Status CheckSize(std::string_view name, size_t size, size_t right);
+// INVALID_ARGUMENT if the struct is NULL, or its field `size` is not its sizeof.
 template <typename Struct>
 absl::Status CheckStruct(std::string_view name, const Struct* given) {
   MESHIFT_RETURN_IF_ERROR(NotNull({{name, given}}));

@@ -1,4 +1,6 @@
-// The functions of meshift/c.h on the local engine, and on all engines, streams and buffers.
+// Implements the functions of meshift/c.h that make local worlds, and those on engines of all kinds
+// and their streams and buffers. Sizes are in bytes, times in ns; negative ones are refused with
+// INVALID_ARGUMENT. meshift/c.h says which threads may call.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -22,7 +24,7 @@ struct World {
     while (!bootstraps.empty()) bootstraps.pop_back();
   }
 
-  std::vector<std::unique_ptr<Bootstrap>> bootstraps;
+  std::vector<std::unique_ptr<Bootstrap>> bootstraps;  // by rank; empty: no control channel
   std::unique_ptr<LocalWorld> world;
   int64_t num_ranks = 0;
 };

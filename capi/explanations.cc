@@ -1,4 +1,5 @@
-// The functions of meshift/c.h on explanations.
+// Implements the functions of meshift/c.h on explanations. An explanation never changes, so any
+// threads may read it. Texts in the structs that are filled belong to it. Times are in ns.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,7 +16,7 @@ struct meshift_explanation {
 namespace meshift::capi {
 namespace {
 
-constexpr int32_t kMost = 8;  // default of `most`
+constexpr int32_t kMost = 8;  // alternatives, if `most` is 0
 
 absl::Status CheckAlternative(const meshift_explanation* explanation, size_t index) {
   MESHIFT_RETURN_IF_ERROR(NotNull({{"explanation", explanation}}));

@@ -1,5 +1,8 @@
-// The handles of meshift/c.h: each holds a C++ value, and owners of the objects that the value
-// refers to.
+// Defines the handles of meshift/c.h: each holds a C++ value, and shares the ownership of the
+// objects that the value refers to. Internal to capi. Handles have no locks: meshift/c.h says which
+// threads may use each.
+//
+//   *stream = new meshift_stream{engine->shared, std::move(made)};   // keeps the engine alive
 #ifndef MESHIFT_CAPI_HANDLES_H_
 #define MESHIFT_CAPI_HANDLES_H_
 
@@ -26,7 +29,7 @@ class NcclEngine;  // meshift/nccl_engine.h
 
 namespace capi {
 
-// An engine with its owner: a world, a job, a bootstrap.
+// An engine with its owner: a local world, an MPI job, or an NCCL engine with its bootstrap.
 struct SharedEngine {
   std::shared_ptr<void> owner;
   Engine* engine = nullptr;
@@ -49,8 +52,8 @@ struct meshift_options {
   // meshes.
   absl::StatusOr<meshift::PlannerOptions> On(absl::Span<const meshift::DeviceMesh> meshes) const;
 
-  std::map<std::string, std::string>
-      texts;  // by name; checked, except for the checks that need meshes
+  // Values by option name. All checks are done, except those that need meshes.
+  std::map<std::string, std::string> texts;
 };
 
 namespace meshift::capi {

@@ -1,4 +1,5 @@
-// The functions of meshift/c.h on the MPI engine.
+// Implements the functions of meshift/c.h that make an MPI engine, and that end a rank's process.
+// To make an engine is collective. UNIMPLEMENTED: this build has no MPI. Time-outs are in ns.
 #include <chrono>
 #include <memory>
 #include <utility>

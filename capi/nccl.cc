@@ -1,4 +1,6 @@
-// The functions of meshift/c.h on the NCCL engine.
+// Implements the functions of meshift/c.h on the NCCL engine, in a build with CUDA; others have
+// nccl_absent.cc. Times are in ns. A lent communicator and stream must outlive the engine, and are
+// never destroyed here.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -13,7 +15,7 @@ namespace {
 using meshift::NcclEngine;
 using meshift::capi::SharedEngine;
 
-// The engine is destroyed before its bootstrap.
+// The members are destroyed in reverse order: the engine uses the bootstrap.
 struct Job {
   std::unique_ptr<meshift::Bootstrap> bootstrap;
   std::unique_ptr<NcclEngine> engine;

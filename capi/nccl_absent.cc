@@ -1,4 +1,5 @@
-// Replaces nccl.cc in a build without CUDA.
+// Implements the functions of meshift/c.h on the NCCL engine in a build without CUDA, in place of
+// nccl.cc: each sets its handle to NULL and returns UNIMPLEMENTED with the reason.
 #include "capi/call.h"
 #include "meshift/nccl_engine.h"
 

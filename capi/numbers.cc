@@ -1,3 +1,5 @@
+// Also implements the functions of meshift/c.h on versions, on codes, and on the names of enum
+// values. The assertions compare the numbers of meshift/c.h with those of the C++ enums.
 #include "capi/numbers.h"
 
 #include "base/status.h"
@@ -79,7 +81,7 @@ absl::StatusOr<std::optional<DType>> OptionalDTypeOf(std::string_view name, mesh
 
 namespace {
 
-// The name of the enum value, a literal; NULL: unknown number.
+// The name of the enum value, a literal; NULL: `number` is not from 1 to `last`.
 template <typename Enum>
 const char* NameOf(int32_t number, int32_t last) {
   return 1 <= number && number <= last ? Name(static_cast<Enum>(number - 1)).data() : nullptr;

@@ -1,4 +1,4 @@
-// Converts between the numbers of meshift/c.h and C++ enums.
+// Converts between the numbers of meshift/c.h and C++ enums. Internal to capi.
 //
 //   NumberOf(DType::kBF16);                      // MESHIFT_DTYPE_BF16
 //   DTypeOf("dtype", MESHIFT_DTYPE_BF16);        // DType::kBF16, or INVALID_ARGUMENT
@@ -28,7 +28,7 @@ constexpr int32_t NumberOf(const std::optional<Enum>& value) {
   return value ? NumberOf(*value) : 0;
 }
 
-// INVALID_ARGUMENT: unknown number.
+// INVALID_ARGUMENT, with `name`, the argument's name: `number` is not a dtype.
 absl::StatusOr<DType> DTypeOf(std::string_view name, meshift_dtype number);
 // The same, but 0 gives nullopt.
 absl::StatusOr<std::optional<DType>> OptionalDTypeOf(std::string_view name, meshift_dtype number);

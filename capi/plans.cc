@@ -1,4 +1,6 @@
-// The functions of meshift/c.h on options and plans.
+// Implements the functions of meshift/c.h on options and plans. Plans never change, so any threads
+// may read them; options are for one thread at a time. An option's value is checked when it is set,
+// an existing group only when a plan's meshes are known.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +17,7 @@
 namespace meshift::capi {
 namespace {
 
-// The two options that are not in the table of planner options.
+// The two options that are not in the table of planner/plan/option_table.h.
 struct OwnOption {
   const char* name;
   const char* value_name;

@@ -1,4 +1,6 @@
-// The functions of meshift/c.h on programs.
+// Implements the functions of meshift/c.h on programs, which only describe a plan's calls: nothing
+// here runs one. Arrays in the structs that are filled belong to the program. Any threads may read
+// it. Offsets are in bytes, counts and strides in elements.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,7 @@
-// The functions of meshift/c.h on redistributors and runs.
+// Implements the functions of meshift/c.h on redistributors and runs. INVALID_ARGUMENT: a stream or
+// an earlier run belongs to another engine than the redistributor. Workspaces are in bytes, strides
+// in elements, time-outs in ns. meshift/c.h says which calls are collective, and which threads may
+// call.
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -46,7 +49,7 @@ absl::StatusOr<RedistributorOptions> OptionsOf(const DeviceMesh& mesh,
   return options;
 }
 
-// Sources are cast to non-const; the library only reads those that must not be written.
+// Casts `data` to non-const: the library writes to a source only where meshift/c.h says so.
 TensorView ViewOf(const Sharding& sharding, int64_t rank, const void* data,
                   const int64_t* strides) {
   TensorView view = TensorView::Contiguous(const_cast<void*>(data), sharding.dtype(),
@@ -61,7 +64,7 @@ absl::Status CheckEngine(const SharedEngine& mine, const SharedEngine& other,
   return InvalidArgument("{} belongs to another engine", name);
 }
 
-// The fields that a run of a given plan uses too.
+// The fields that meshift_redistribute and meshift_redistribute_plan both read.
 absl::StatusOr<PlanRunOptions> RunOptionsOf(const meshift_redistributor& redistributor,
                                             const meshift_redistribution& what) {
   PlanRunOptions options;

@@ -1,4 +1,5 @@
-// The functions of meshift/c.h on topologies.
+// Implements the functions of meshift/c.h on topologies, which are texts here. Each call parses its
+// text again, and opens no file. Any threads may call.
 #include <cstddef>
 #include <string>
 #include <vector>

@@ -34,7 +34,7 @@
 namespace meshift::cli {
 namespace {
 
-// The most unknown keys that are named, over all lines.
+// The most unknown keys that a batch names on io.err.
 constexpr size_t kMaxIgnored = 100;
 
 // The line's "id"; null if it has none.
@@ -98,8 +98,8 @@ absl::StatusOr<std::string> TextOf(const PlannerOption& option, const Json& valu
   return JsonString(value, option.name);
 }
 
-// The keys of one line. It remembers the keys that were looked up: any other key is probably
-// misspelt. A null value counts as a missing key.
+// The keys of one line. It remembers the keys that were read: any other key is probably misspelt.
+// A null value counts as a missing key, except for Get().
 class Line {
  public:
   // REQUIRES: `object` is an object, and outlives this.
@@ -169,7 +169,7 @@ absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   return flags;
 }
 
-// *ignored gets the unknown keys, once all known ones are read.
+// The plan of a line. *ignored gets its unknown keys, or stays as it is if a known key is bad.
 absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions options,
                             const std::optional<std::string>& existing_groups, bool allow_files,
                             std::vector<std::string>* ignored) {

@@ -6,6 +6,9 @@
 //    "from": "S(0),R", "to": "R,S(0)"}
 //   {"id": 7, "format": "meshift.plan", ...}
 //   {"id": 7, "error": {"code": "INVALID_ARGUMENT", "message": "..."}}
+//
+// Lines are untrusted. Longer ones than 16 MiB, and problems too large for memory or for max_work,
+// get an error as their answer. docs/command_line.md lists the keys.
 #ifndef MESHIFT_CLI_BATCH_H_
 #define MESHIFT_CLI_BATCH_H_
 
@@ -23,11 +26,10 @@
 namespace meshift::cli {
 
 // The answer to one line of `plan --batch`, without a newline. Keys of the line that set options
-// (reproducibility, topology, planner) override `defaults`. `existing_groups` holds for lines that
-// have no such key; it names dims of the line's meshes. *ignored gets the line's unknown keys, none
-// if the line cannot be read; PlanBatch prints each of them once to io.err, a hundred at most. A
-// topology that names a file is refused unless `allow_files`, since the lines may come from a
-// stranger. A problem that is too large for memory is an error of its line.
+// (reproducibility, topology, planner) override `defaults`; its max_work may only be lower.
+// `existing_groups` holds for lines that have no such key; it names dims of the line's meshes.
+// *ignored, unless null, gets the line's unknown keys, none if the line cannot be read. A topology
+// that names a file is refused unless `allow_files`.
 std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
                      const std::optional<std::string>& existing_groups = std::nullopt,
                      std::vector<std::string>* ignored = nullptr, bool allow_files = false);
@@ -37,7 +39,8 @@ std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
 std::string CheckLine(std::string_view line, bool* ok, int64_t max_work = kDefaultMaxWork);
 
 // Answer the lines of a file, or of io.in for "-", each as soon as it is read. Return an error only
-// if the file cannot be read. CheckBatch sets *ok if all plans are right.
+// if the file cannot be read: one of BadFile (cli/io.h). PlanBatch prints each unknown key once to
+// io.err, a hundred at most. CheckBatch sets *ok to whether all plans are right.
 absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
                        const std::optional<std::string>& existing_groups, bool allow_files, Io& io);
 absl::Status CheckBatch(const std::string& path, int64_t max_work, Io& io, bool* ok);

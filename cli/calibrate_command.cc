@@ -35,12 +35,12 @@ namespace meshift::cli {
 namespace {
 
 constexpr int64_t kDefaultRanks = 8;
-constexpr int kWarmUps = 3;
+constexpr int kWarmUps = 3;  // runs of each probe that are not timed
 
 struct Options {
-  Topology structure;
-  int64_t max_bytes;
-  int64_t repeat;
+  Topology structure;  // its domains are kept, its numbers are fitted
+  int64_t max_bytes;   // of a rank's largest tensor
+  int64_t repeat;      // timed runs of each probe
   std::chrono::nanoseconds timeout;
 };
 
@@ -61,7 +61,7 @@ absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
   return Options{std::move(options.topology), *max_bytes, flags.repeat, timeout};
 }
 
-// The time of the fastest run. The time of a run is that of its slowest rank.
+// The time of the fastest run, in ns, at least 1. The time of a run is that of its slowest rank.
 absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options, Site* site) {
   MESHIFT_ASSIGN_OR_RETURN(
       const Plan plan, MakePlan(probe.from, probe.to,

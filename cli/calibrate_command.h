@@ -3,6 +3,9 @@
 //
 //   mpirun -n 16 meshift calibrate --engine mpi --topology nvlink=8 --format json > cluster.json
 //   meshift plan --topology cluster.json ...
+//
+// It does not detect domains: --topology gives them. With --engine mpi or nccl this process is one
+// rank of a job; with --engine local all ranks are in it, and the links are copies in memory.
 #ifndef MESHIFT_CLI_CALIBRATE_COMMAND_H_
 #define MESHIFT_CLI_CALIBRATE_COMMAND_H_
 
@@ -17,8 +20,8 @@ namespace meshift::cli {
 
 struct CalibrateFlags {
   std::string engine = "local";         // cli/engines.h
-  std::optional<std::string> topology;  // which ranks share a domain; none: no domains
-  std::optional<int64_t> ranks;         // of the local engine
+  std::optional<std::string> topology;  // which ranks share a domain; none: flat, for logs h100
+  std::optional<int64_t> ranks;         // of the local engine, refused for others; none: 8
   std::string max_bytes = "16MiB";      // of a rank's largest tensor
   int64_t repeat = 20;                  // runs of each probe, of which the fastest counts
   std::string format = "text";          // or "json": nothing but the topology
@@ -27,7 +30,7 @@ struct CalibrateFlags {
 };
 
 // Prints each probe (meshift/calibration.h) with its measured time, the fitted model's time and
-// their ratio, then the topology. Returns the exit code.
+// their ratio, then the topology. Returns the exit code (cli/io.h), equal on all ranks.
 int CalibrateCommand(const CalibrateFlags& flags, Io& io);
 
 }  // namespace meshift::cli

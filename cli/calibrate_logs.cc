@@ -26,7 +26,7 @@ namespace {
 using What = Observation::What;
 
 constexpr std::string_view kDefaultTopology = "h100";
-constexpr int64_t kLarge = int64_t{4} << 20;  // from here on links take more time than starts
+constexpr int64_t kLarge = int64_t{4} << 20;  // bytes; from here on links take more than starts
 constexpr int64_t kMaxRanks = INT32_MAX;      // of a mesh
 
 // One argument of --from-nccl-tests.
@@ -43,7 +43,8 @@ Source ParseSource(const std::string& word) {
   return {op, word.substr(equals + 1)};
 }
 
-// The collective that the argument names wins over the log's, and that over the file name's.
+// If the argument names a collective, the log must be of it. A log that names none, and whose rows
+// fit several, is of the collective in the file's name.
 absl::StatusOr<NcclTestsLog> ReadLog(const Source& source, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(source.path, io));
   absl::StatusOr<NcclTestsLog> log = ParseNcclTestsLog(text, source.op);
@@ -84,7 +85,7 @@ LogTime TimeOfRow(const NcclTestsLog& log, What what, const NcclTestsRow& row) {
   const int64_t ranks = *log.ranks;
   Observation observation{.what = what, .num_ranks = ranks};
   observation.groups = {.size = ranks, .modes = {{ranks, 1}}};
-  // all_reduce counts the tensor, the others the bytes that leave the rank.
+  // An Observation counts the tensor of an all_reduce, and of others the bytes that leave the rank.
   observation.bytes =
       what == What::kAllReduce ? row.bytes : MulDivCeil(row.bytes, ranks - 1, ranks);
   observation.ns = row.time_ns;

@@ -4,7 +4,9 @@
 //   meshift plan --topology cluster.json ...
 //
 // --topology gives the domains. For a preset, a domain is a host of the logs, unless the preset's
-// domains span nodes, or the logs measure fewer GPUs of one host than a domain has.
+// domains span nodes, or the logs measure fewer GPUs of one host than a domain has. Rows with wrong
+// values, and collectives that plans do not use, are left out and reported. All logs together have
+// at most kMaxNcclTestsRows rows (cli/nccl_tests_log.h), and each has 2 ranks or more.
 #ifndef MESHIFT_CLI_CALIBRATE_LOGS_H_
 #define MESHIFT_CLI_CALIBRATE_LOGS_H_
 
@@ -30,10 +32,10 @@ struct LogTime {
 };
 
 struct LogTimes {
-  Topology structure = Topology::Flat();
-  std::vector<LogTime> times;  // at least one
+  Topology structure = Topology::Flat();  // with the domains, not yet fitted
+  std::vector<LogTime> times;             // at least one
   std::vector<std::string>
-      left_out;  // rows and logs that were ignored, a line with the reason each
+      left_out;  // "a.log: 3 rows with wrong values": the rows that are ignored, and the reason
 };
 
 // Reads logs ("-" is io.in; "all_gather=FILE" names the collective) and builds the structure from
@@ -42,16 +44,17 @@ struct LogTimes {
 absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
                                       const std::optional<std::string>& topology, Io& io);
 
-// The lines "# error: ..." of the text form: one for all times, one for those of 4 MiB or more.
 struct FittedTime {
   int64_t bytes = 0;
   int64_t measured_ns = 0;
   int64_t fitted_ns = 0;
 };
+// The lines "# error of 40 times in all: median 4.1 %, worst 20.0 %" and "... from 4 MiB on: ...";
+// a line is left out if it has no times.
 std::string ErrorLines(const std::vector<FittedTime>& times);
 
 // Prints each row with the fitted model's time, the errors, the ignored rows and the topology; with
-// format "json" only the topology. Returns the exit code.
+// format "json" only the topology. Returns the exit code (cli/io.h).
 int CalibrateFromLogs(const std::vector<std::string>& logs,
                       const std::optional<std::string>& topology, const std::string& format,
                       Io& io);

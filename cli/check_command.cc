@@ -23,7 +23,7 @@
 namespace meshift::cli {
 namespace {
 
-// Checks one file. Returns the exit code, or an error for Fail.
+// Checks one file and prints the verdict. Returns its exit code; an error: the file has no plan.
 absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, int64_t max_work, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
   PlanFault unread;

@@ -2,6 +2,9 @@
 //
 //   meshift check plan.json            # "ok 3f0c..." or "wrong: step 1: after: ..."
 //   meshift check --batch plans.jsonl  # {"id", "ok", "step", "rule", "message"} per line
+//
+// Files are untrusted. A proof that needs more work than max_work counts as wrong, by the rule
+// "scale". Plans are not run.
 #ifndef MESHIFT_CLI_CHECK_COMMAND_H_
 #define MESHIFT_CLI_CHECK_COMMAND_H_
 
@@ -18,11 +21,12 @@ namespace meshift::cli {
 struct CheckFlags {
   std::vector<std::string> files;    // "-": stdin
   std::optional<std::string> batch;  // excludes files
-  std::optional<int64_t> max_work;   // VerifyOptions::max_work
+  std::optional<int64_t> max_work;   // VerifyOptions::max_work, per plan; none: 2^29
 };
 
-// Exit code 0: all plans are right; 1: one is wrong; 3: a file cannot be read or does not hold a
-// plan. A batch returns 1 if any answer has "ok": false.
+// Exit code 0: all plans are right; 1: one is wrong; 2: the flags are wrong; 3: a file cannot be
+// read or does not hold a plan. The highest counts. A batch returns 1 if any answer has "ok":
+// false.
 int CheckCommand(const CheckFlags& flags, Io& io);
 
 // "step 1: after: MESSAGE"; without the step if the rule is about the whole plan. Printable, with

@@ -87,7 +87,6 @@ CLI::Option* AddNumber(CLI::App* app, const std::string& name, T* number,
   return app->add_option_function<std::string>(name, set, description)->check(is_number);
 }
 
-// An option that takes the path of a file or folder.
 template <typename T>
 CLI::Option* AddPath(CLI::App* app, const std::string& name, T* path,
                      const std::string& description) {
@@ -322,7 +321,7 @@ CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
   return calibrate;
 }
 
-// The last value of --engine in arguments that may be wrong; "local" if there is none.
+// The last value of --engine, in arguments that are not parsed yet; "local" if there is none.
 std::string EngineIn(const std::vector<std::string>& args) {
   constexpr std::string_view kOption = "--engine";
   std::string engine = "local";

@@ -1,5 +1,9 @@
 // `meshift run --conformance`: runs the redistributions that every engine must get right
 // (testing/conformance_cases.h) and prints a table of the failures.
+//
+//   mpirun -n 8 meshift run --engine mpi --conformance
+//
+// Returns exit code 1 if a case fails, an error if a run cannot be made.
 #ifndef MESHIFT_CLI_CONFORMANCE_H_
 #define MESHIFT_CLI_CONFORMANCE_H_
 
@@ -10,9 +14,10 @@
 
 namespace meshift::cli {
 
-// Runs as one rank of a job; the exit code is the same on all ranks.
+// Runs as one rank of a job. Collective; the result is the same on all ranks. INVALID_ARGUMENT: the
+// job has one rank.
 absl::StatusOr<int> RunConformance(const RunFlags& flags, RankJob* job, Io& io);
-// Runs on the local engine, with a thread per rank.
+// Runs on the local engine, with a thread per rank. REQUIRES: flags.ranks is from 2 to 64, or none.
 absl::StatusOr<int> RunLocalConformance(const RunFlags& flags, Io& io);
 
 }  // namespace meshift::cli

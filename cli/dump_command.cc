@@ -97,7 +97,7 @@ void RenderDisagreement(const Disagreement& found, std::string* out) {
   }
 }
 
-// A file per rank in the folder, which is made where it is missing: all of them, or none.
+// Writes one file per rank to the folder, all or none. Makes the folder if it is missing.
 absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::string& folder) {
   if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
     return FailedPrecondition("{}: cannot be made: {}", folder, std::strerror(errno));

@@ -65,12 +65,12 @@ const char* MpirunSize() {
 bool HasMpirun() { return MpirunSize() != nullptr; }
 bool HasTorchrun() { return Variable("RANK") != nullptr && Variable("WORLD_SIZE") != nullptr; }
 
-// The file that SIGUSR1 touches.
+// The path of the file that SIGUSR1 touches: a signal handler may not allocate one.
 std::array<char, 4096> trigger = {};
 
 void Touch(int) {
   const int saved = errno;
-  // Does not wait where somebody has put a FIFO there.
+  // O_NONBLOCK: does not wait if a FIFO is there.
   const int fd =
       open(trigger.data(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
   if (fd >= 0) {

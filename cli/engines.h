@@ -7,7 +7,7 @@
 //   MESHIFT_RETURN_IF_ERROR(StartEngine("mpi", {.bounded_waits = true}, &job));
 //
 // "local" runs all ranks in this process. With the others this process is one rank, started by
-// mpirun or another launcher.
+// mpirun or another launcher, and starts one engine. One thread at a time may call.
 #ifndef MESHIFT_CLI_ENGINES_H_
 #define MESHIFT_CLI_ENGINES_H_
 
@@ -24,7 +24,7 @@
 
 namespace meshift::cli {
 
-// This process's rank of a job. Members are destroyed in reverse order.
+// This process's rank of a job. The engine is destroyed first, since it uses the other members.
 struct RankJob {
   std::shared_ptr<void> session;  // outlives the others; the MPI session, for example
   std::unique_ptr<Bootstrap> bootstrap;
@@ -53,9 +53,12 @@ absl::StatusOr<std::chrono::nanoseconds> JobTimeout(const std::optional<int64_t>
 // Whether the environment marks this process as one of several of a job.
 bool IsInJob();
 // Joins the job as mpirun or torchrun sets it up; starts no engine. Collective. An unknown `name`
-// is allowed: the environment alone then decides how to join.
+// is allowed: the environment alone then decides how to join. FAILED_PRECONDITION: no launcher has
+// started this process.
 absl::StatusOr<RankJob> JoinJob(const std::string& name, std::chrono::nanoseconds timeout);
-// Starts the engine. Collective. REQUIRES: CheckEngine(name) is OK, and `name` is not "local".
+// Starts the engine. Collective. If MESHIFT_DUMP names a folder, the engine writes its record of
+// calls there, after an error or when this process gets SIGUSR1, whose handler is set.
+// REQUIRES: CheckEngine(name) is OK, and `name` is not "local".
 absl::Status StartEngine(const std::string& name, const JobOptions& options, RankJob* job);
 
 // Ends the process at once, without destructors: after a failure they may wait for ranks that are

@@ -93,7 +93,7 @@ class Given : public Contents {
   const Plan& plan_;
 };
 
-// Runs one plan repeatedly and keeps the worst results.
+// Runs one plan repeatedly and keeps the worst results in a report.
 class Judge {
  public:
   Judge(const Plan& plan, Site* site, RunTensors* tensors)

@@ -6,12 +6,15 @@
 //   if (report.wrong > 0) ...
 //
 // Execute makes two passes, each with its own redistributors. In the exact pass, sums are exact in
-// any order; results of several fills are compared bit for bit, so that rounding cannot hide a lost
-// contribution. In the rounding pass, values have full mantissas; they must lie within a proven
-// bound, and replicas must be equal. Times and groups are those of the last pass. ExecuteGiven
-// makes only the rounding pass, with contributions that the caller provides; testing/given.h
-// describes the comparison. No bound on rounding holds for the order `adversarial`, which distorts
-// sums: a pass in rank order then checks the values, and the distorted pass only compares replicas.
+// any order, and results are compared bit for bit, so that rounding cannot hide a lost
+// contribution. In the rounding pass, values have full mantissas; results must lie within a proven
+// bound, and replicas must be equal. ExecuteGiven makes only the rounding pass, with contributions
+// that the caller provides; testing/given.h describes the comparison. The order `adversarial`
+// distorts sums by more than rounding: a pass in rank order then checks the values, and the
+// distorted pass only compares replicas. Times and groups are those of the last pass.
+//
+// Wrong elements are counted in the report, and are not an error. In a job of processes both are
+// collective: rank 0 checks, and all ranks get its counts.
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 
@@ -31,7 +34,7 @@ namespace meshift::cli {
 struct ExecuteOptions {
   // The order of sums in the rounding pass. The exact pass takes rank order instead of adversarial.
   ReductionOrder reduction_order = ReductionOrder::kRanks;
-  int64_t repeat = 1;  // runs of each rounding pass, by one redistributor
+  int64_t repeat = 1;  // runs of the rounding pass, by one redistributor; 1 or more
   uint64_t seed = 1;   // of the generated contributions
   std::string engine = "local";
   int64_t job_ranks = 0;  // the job's processes; 0 if all ranks are in this process
@@ -48,7 +51,7 @@ struct RunReport {
   std::vector<StepRun> steps;   // one per step of the plan
   int64_t wrong = 0;            // elements, over all ranks, in the worst run of either pass
   int64_t replicas_differ = 0;  // replicated elements with different bits, in the worst run
-  std::string first_wrong;      // "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"
+  std::string first_wrong;      // "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"; empty: none
   std::string first_difference;
   // Groups of the rank with the most groups, in the rounding pass. A step reuses a group that an
   // earlier step or run has created.
@@ -58,8 +61,9 @@ struct RunReport {
   int64_t miscounted = 0;
   // Bytes of source, target and workspace on the rank with the most, in any run.
   int64_t peak_bytes = 0;
-  // For repeated runs: by position in the mesh, the hash of each rank's target after the first run,
-  // and the number of pairs of a rank and a later run whose bits differ from it.
+  // For repeated runs, on rank 0 of the job: by position in the mesh, the hash of each rank's
+  // target after the first run, and the number of pairs of a rank and a later run whose bits differ
+  // from it.
   std::vector<Fingerprint> hashes;
   int64_t repeats_differ = 0;
   std::string first_repeat;  // "rank 3 in run 2"
@@ -74,11 +78,11 @@ struct RunTensors {
 // RESOURCE_EXHAUSTED if the run does not fit into memory.
 absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site);
 
-// Both leave the tensors of the last run, and return an error if the engine has one.
-// REQUIRES: MakeTensors(plan).
+// Both leave the tensors of the last run, and return the error of the engine, if it has one.
+// REQUIRES: `tensors` are from MakeTensors(plan, *site).
 absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options, Site* site,
                                   RunTensors* tensors);
-// REQUIRES: CheckSources.
+// REQUIRES also: tensors->sources are filled, and CheckSources is OK.
 absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options, Site* site,
                                        RunTensors* tensors);
 // Checks that ranks with the same part of the source hold equal bits, as a plan presumes.

@@ -37,7 +37,7 @@ constexpr std::array<NcclTestsOp, 4> kCollectives = {
     NcclTestsOp::kAllReduce, NcclTestsOp::kAllGather, NcclTestsOp::kReduceScatter,
     NcclTestsOp::kAllToAll};
 
-constexpr int64_t kRankWork = 32;  // work to list a rank of the mesh
+constexpr int64_t kRankWork = 32;  // units of WorkBudget to list a rank of the mesh
 
 absl::StatusOr<NcclTestsOp> ParseCollective(const std::string& text) {
   const std::optional<NcclTestsOp> op = ParseNcclTestsOp(text);
@@ -99,7 +99,7 @@ absl::StatusOr<GroupShape> ShapeOver(const std::vector<int>& dims, const DeviceM
   return shape;
 }
 
-// A time, with the part that individual messages add.
+// The time of a collective, and the latency of its messages if it consists of single ones.
 struct Estimate {
   CollectiveTime time;
   int64_t messages_ns = 0;
@@ -191,7 +191,6 @@ class Collective {
   const GroupTimes times_;
 };
 
-// The answer, before it is printed as text or JSON.
 struct Answer {
   std::string name;
   int64_t bytes = 0;
@@ -200,8 +199,9 @@ struct Answer {
   int64_t group_size = 0;
   Topology topology = Topology::Flat();
   std::vector<Estimate> variants;  // the first is the answer
-  double algbw = 0;                // GB/s
+  double algbw = 0;                // GB/s, of 10^9 bytes
   double busbw = 0;
+  // Other calls with the same result.
   struct Instead {
     std::string calls;
     int64_t ns = 0;
@@ -211,6 +211,7 @@ struct Answer {
     int64_t bytes = 0;
     Estimate to;
   };
+  // The nearest sizes at which another variant is faster.
   std::optional<Change> below;
   std::optional<Change> above;
 

@@ -4,7 +4,8 @@
 //   meshift explain --collective all_reduce --bytes 64MiB --topology h100 --mesh a=64
 //
 // Sizes and bandwidths are those of nccl-tests, so that its rows can be compared with the answer:
-// algbw is bytes over time; busbw is algbw times 2(n-1)/n for all_reduce, (n-1)/n for the others.
+// algbw is bytes over time; busbw is algbw times 2(n-1)/n for all_reduce, (n-1)/n for the others,
+// if the group has n ranks. Times are those of the cost model (docs/cost_model.md).
 #ifndef MESHIFT_CLI_EXPLAIN_COLLECTIVE_H_
 #define MESHIFT_CLI_EXPLAIN_COLLECTIVE_H_
 
@@ -21,12 +22,13 @@ namespace meshift::cli {
 struct CollectiveFlags {
   std::optional<std::string> name;   // all_reduce all_gather reduce_scatter all_to_all
   std::optional<std::string> bytes;  // as nccl-tests counts them: all blocks together
-  std::optional<std::string> dims;   // the mesh dims of the groups; none: all
+  std::optional<std::string> dims;   // the mesh dims of the groups, "a,b"; none: all
 };
 
-// Prints the time, its algorithm and protocol, its bottleneck, the library's other algorithms and
+// Prints the time, its algorithm and protocol, its bottleneck, NCCL's other algorithms and
 // protocols, other calls with the same result, and the sizes at which another variant becomes
-// faster. Only the mesh, the topology and the limit on work may be set in `flags`.
+// faster. Only the mesh and the topology may be set in `flags`. INVALID_ARGUMENT: another option, a
+// bad value, or a group of one rank. RESOURCE_EXHAUSTED: it takes too much work to list the groups.
 absl::Status ExplainCollective(const ProblemFlags& flags, const CollectiveFlags& collective,
                                bool as_json, Io& io);
 

@@ -33,7 +33,6 @@ constexpr int64_t kAlternatives = 8;  // if --alternatives is not given
 // Whether a step makes calls: a crossing without messages is only a copy.
 bool Calls(const TimeParts& parts) { return parts.Sum() > parts.copies_ns; }
 
-// The parts of each collective's time.
 std::string PartsTable(const Alternative& one, const Topology& topology) {
   const auto right = TextTable::Align::kRight;
   TextTable table({{"of it"},

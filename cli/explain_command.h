@@ -3,7 +3,8 @@
 //   meshift explain --topology nvlink=8 --mesh ddp=8,fsdp=5,tp=1 --tensor 'f32[512,512]'
 //       --from P,P,R --to R,R,R
 //
-// With --collective: the time of one collective (cli/explain_collective.h).
+// With --collective: the time of one collective (cli/explain_collective.h). Costs are those of the
+// cost model; nothing is run. Refuses --model, --rules, --filter and --planner.
 #ifndef MESHIFT_CLI_EXPLAIN_COMMAND_H_
 #define MESHIFT_CLI_EXPLAIN_COMMAND_H_
 
@@ -25,7 +26,7 @@ struct ExplainFlags {
   CollectiveFlags collective;
 };
 
-// Returns exit code 0 if there is a plan.
+// Returns exit code 0 if there is a plan or a time, else that of the error (cli/io.h).
 int ExplainCommand(const ExplainFlags& flags, Io& io);
 
 }  // namespace meshift::cli

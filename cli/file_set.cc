@@ -96,6 +96,7 @@ absl::Status FileSet::Put(File* file) {
   return rename(part, place) == 0 ? absl::OkStatus() : Unwritable(file->path);
 }
 
+// Without an exchange the old file is gone: the new one then stays.
 void FileSet::TakeBack(const File& file) {
   if (!file.replaces) {
     unlink(file.place.c_str());

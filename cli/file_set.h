@@ -7,8 +7,9 @@
 //
 // Each file is written beside its place, under a temporary name, and Commit() moves all of them
 // once they are on the disk. If one cannot be written or moved, the old files stay and the new ones
-// are removed. A killed process leaves files that end in ".part"; if it is killed while Commit()
-// moves files, some of the set are in place.
+// are removed. Exception: on a file system that cannot exchange two names, a new file that has
+// replaced an old one stays. A killed process leaves files that end in ".part"; if it is killed
+// while Commit() moves files, some of the set are in place. Not thread-safe.
 #ifndef MESHIFT_CLI_FILE_SET_H_
 #define MESHIFT_CLI_FILE_SET_H_
 
@@ -31,16 +32,16 @@ class FileSet {
 
   // Writes `parts` in sequence. `path` is relative to the caller's folder (ResolvePath). It may
   // name a regular file, or nothing: links, folders, FIFOs and devices are not replaced.
-  // FAILED_PRECONDITION names the path.
+  // FAILED_PRECONDITION names the path. REQUIRES: no file of the set has this path.
   absl::Status Add(const std::string& path, absl::Span<const absl::Span<const std::byte>> parts);
-  // Moves all files to their places. FAILED_PRECONDITION: none is moved.
+  // Moves all files to their places. FAILED_PRECONDITION: none is moved, with the exception above.
   absl::Status Commit();
 
  private:
   struct File {
-    std::string path;  // as the caller gives it
-    std::string place;
-    std::string part;
+    std::string path;        // as the caller gives it
+    std::string place;       // the resolved path
+    std::string part;        // the temporary name
     bool replaces = false;   // a file exists at the place
     bool exchanged = false;  // the old file has the part's name now
   };

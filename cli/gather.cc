@@ -21,9 +21,9 @@ absl::StatusOr<TensorGather> TensorGather::Prepare(Engine& engine, const DeviceM
                                                    const LocalTensors& tensors,
                                                    int64_t piece_bytes) {
   TensorGather gather(engine);
-  int64_t room = 0;  // bytes that the last round has left
+  int64_t room = 0;  // bytes that the last round can still take
   int64_t here = 0;  // bytes of the round that this rank sends or receives
-  int64_t most = 0;
+  int64_t most = 0;  // the largest `here`
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     const int64_t rank = mesh.RankAt(p);
     if (rank == 0) continue;

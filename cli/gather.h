@@ -7,7 +7,7 @@
 // The tensors of all ranks but 0, back to back by position in the mesh, are one row of bytes. A
 // round moves the next `piece_bytes` of the row, and a barrier ends it. So no rank needs more
 // staging memory than that, and no call of the engine takes longer than one round. The tensors are
-// in host memory; only the staging memory is the engine's.
+// in host memory; only the staging memory is the engine's. Not thread-safe.
 #ifndef MESHIFT_CLI_GATHER_H_
 #define MESHIFT_CLI_GATHER_H_
 
@@ -26,7 +26,7 @@ namespace meshift::cli {
 
 class TensorGather {
  public:
-  static constexpr int64_t kPieceBytes = int64_t{16} << 20;
+  static constexpr int64_t kPieceBytes = int64_t{16} << 20;  // of a round
 
   // Allocates staging memory for tensors of these sizes; does not wait for other ranks. REQUIRES:
   // the arguments are equal on all ranks, apart from the tensors that a rank holds; `piece_bytes`

@@ -6,7 +6,8 @@
 // meaning from the byte after it. `[a-c_]`, `[!a-c]` and `[[:digit:]]` are one byte of a set. The
 // known classes are alpha, digit, alnum, upper, lower, space, graph, punct and xdigit. Other
 // classes, `[=a=]` and `[.a.]` have no meaning of their own: their bytes are members of the set. A
-// NUL is an ordinary byte.
+// NUL, and a `[` without `]`, are ordinary bytes; a `\` at the end matches nothing. A match covers
+// the whole name. Every pattern is accepted.
 //
 // The bound holds for any number of `*`. A comparison with `[` also scans the pattern up to the
 // `]`, or to the end if there is none. Each `[:` on the way scans for the next `:]`.

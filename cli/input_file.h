@@ -1,11 +1,12 @@
 // Opens and reads files that a user names. The files may come from a stranger, so only regular
 // files are opened.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<std::istream> file, OpenFile("plan.json"));
+//   MESHIFT_ASSIGN_OR_RETURN(const auto file, OpenRegularFile("plan.json"));
 //   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadUpTo(*file, kMaxFileBytes));
 //
 // A FIFO would block, opening a device may have effects, and a link may lead anywhere: none of them
-// is opened. Errors do not name the file; BadFile (cli/io.h) does.
+// is opened. The folders of a path may be links. Errors do not name the file; BadFile (cli/io.h)
+// does.
 #ifndef MESHIFT_CLI_INPUT_FILE_H_
 #define MESHIFT_CLI_INPUT_FILE_H_
 

@@ -4,6 +4,7 @@
 //   int PlanCommand(const PlanFlags& flags, Io& io) {
 //     absl::StatusOr<Problem> problem = ParseProblem(flags.problem);
 //     if (!problem.ok()) return Fail(io, problem.status());
+//     ... print to io.out, return kExitOk ...
 #ifndef MESHIFT_CLI_IO_H_
 #define MESHIFT_CLI_IO_H_
 
@@ -18,7 +19,7 @@
 namespace meshift::cli {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitCheckFailed = 1;  // a check or the run failed
+inline constexpr int kExitCheckFailed = 1;  // a check or the run failed, or a limit ended it
 inline constexpr int kExitBadUsage = 2;     // a bad option or value
 inline constexpr int kExitBadFile = 3;      // unreadable, truncated, too new, malformed
 
@@ -29,11 +30,11 @@ struct Io {
   std::ostream& err;
 };
 
-// An error in an input file; names the file.
+// DATA_LOSS with the file's name and the message of `status`: an error in an input file.
 absl::Status BadFile(const std::string& path, const absl::Status& status);
 
-// The exit code for an error: 3 for those of BadFile, 2 for an invalid argument or one that this
-// version does not support, else 1 (the engine failed).
+// The exit code for a status: 0 for OK, 3 for errors of BadFile, 2 for INVALID_ARGUMENT and
+// UNIMPLEMENTED, else 1.
 int ExitCodeOf(const absl::Status& status);
 
 // Prints one line "meshift: MESSAGE" to io.err, printable and cut short (ShownMessage in

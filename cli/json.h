@@ -1,5 +1,6 @@
-// Reads untrusted JSON: throws no exception, recurses to a limited depth, returns one message.
-// Include in .cc files only: the JSON header is slow to compile.
+// Reads untrusted JSON. Wrong text, or a value of the wrong type, gives INVALID_ARGUMENT and no
+// exception; only std::bad_alloc may be thrown. Include in .cc files only: the JSON header is slow
+// to compile.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const Json json, ParseJson(line));
 //   MESHIFT_ASSIGN_OR_RETURN(const int64_t size, JsonInt(json[1], "size"));
@@ -18,13 +19,13 @@ namespace meshift::cli {
 
 using Json = nlohmann::ordered_json;
 
-// INVALID_ARGUMENT if `text` is not one JSON value, is nested deeper than 100, or repeats a key of
-// an object.
+// INVALID_ARGUMENT if `text` is not one JSON value, is nested deeper than 100, or has an object
+// with a repeated key or more than 10,000 members.
 absl::StatusOr<Json> ParseJson(std::string_view text);
 
 // The value on one line. Bytes that are not UTF-8 are replaced.
 std::string JsonText(const Json& json);
-// The same, cut short for messages.
+// The same, cut at 60 bytes for messages.
 std::string JsonQuote(const Json& json);
 
 // The value as an int64; INVALID_ARGUMENT "<what> is 1.5; it must be an integer below 2^63".

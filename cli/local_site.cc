@@ -1,4 +1,6 @@
-// The Site (cli/site.h) of the local engine: all ranks are in this process.
+// Implements MakeLocalSite of cli/site.h: the Site of the local engine, whose ranks are all in this
+// process. RESOURCE_EXHAUSTED: a plan has a rank of 2^20 or more, or needs more memory than Linux's
+// /proc/meminfo says is available. Not thread-safe.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +40,8 @@
 namespace meshift::cli {
 namespace {
 
-// The world has a rank for every number up to the mesh's largest. Each costs memory, used or not.
+// The most ranks. The world has one for every number up to the mesh's largest. Each costs memory,
+// used or not.
 constexpr int64_t kMaxWorld = int64_t{1} << 20;
 constexpr int64_t kBytesPerRank = 8192;  // roughly, of the engine and a redistributor
 

@@ -2,12 +2,14 @@
 //
 //   LocalTensors sources(plan.from());                     // not filled
 //   MESHIFT_RETURN_IF_ERROR(LoadTensors("in", "source", plan.from(), &sources));
-//   ... runner->Run(plan, sources.data(), targets.data()) ...
+//   LocalTensors targets(plan.to());
+//   ... runner->Run(plan, sources.data(), targets.data()) ...   // comm/local_run.h
 //   MESHIFT_RETURN_IF_ERROR(SaveTensors("out", "target", plan.to(), targets, &files));
 //   MESHIFT_RETURN_IF_ERROR(files.Commit());               // all of them, or none
 //
 // Tensors are indexed by the rank's position in the mesh, files by the rank: rank 7 of the source
-// is "source.rank00007.npy". A rank with an empty part has a file too, with a 0 in its shape.
+// is "source.rank00007.npy". A rank with an empty part has a file too, with a 0 in its shape. Each
+// tensor is contiguous, row-major and in host memory. Not thread-safe.
 #ifndef MESHIFT_CLI_LOCAL_TENSORS_H_
 #define MESHIFT_CLI_LOCAL_TENSORS_H_
 

@@ -1,4 +1,5 @@
-// The meshift command; see cli/command_line.h.
+// The command `meshift`: calls RunMeshift (cli/command_line.h) and returns its exit code. If memory
+// or threads run out, the process ends with exit code 1, without destructors.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 // Lists the messages of a plan's steps: which rank sends which box to which. Follows
 // docs/plan_format.md and asks no engine.
 //
+//   MESHIFT_RETURN_IF_ERROR(CheckMessages(plan));   // at most 2^20 are listed
 //   for (const RankMessage& m : MessagesOf(plan, /*step=*/0)) {
 //     fmt::print("{} -> {}: {}\n", m.source, m.target, m.box.ToString());
 //   }
@@ -32,7 +33,7 @@ struct RankMessage {
 
 // The messages of step `step`, ordered by the position of the target, then of the source; for a
 // crossing by the target's rank. Empty for local steps and for reductions, whose messages the
-// engine chooses. O(ranks * group size * dims).
+// engine chooses. O(ranks * group size * dims). REQUIRES: 0 <= step < plan.steps().size().
 std::vector<RankMessage> MessagesOf(const Plan& plan, int step);
 
 // The most messages that are listed; they take some seconds and a GiB.

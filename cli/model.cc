@@ -27,7 +27,7 @@
 namespace meshift::cli {
 namespace {
 
-constexpr int64_t kMaxExperts = 1 << 20;
+constexpr int64_t kMaxExperts = 1 << 20;  // also the most ranks of a mesh dim that is EP
 
 absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
   if (!json.is_object()) return InvalidArgument("{} is not an object", JsonQuote(json));
@@ -167,7 +167,7 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
   const std::string tp = parameter.tp_dim ? fmt::format("S({})", *parameter.tp_dim) : "R";
   std::string text = ReplaceWord(placements, "TP", tp);
   if (!parameter.tp_dim) return text;
-  // TP cuts first. The terms that TP stands for are those that differ here.
+  // TP cuts first. The terms that TP stands for are R in `without`.
   const auto terms = ParsePlacements(text);
   const auto without = ParsePlacements(ReplaceWord(placements, "TP", "R"));
   if (!terms.ok() || !without.ok()) return text;  // for Sharding::Parse to refuse

@@ -4,6 +4,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(Model model, ReadModel("llama3-8b.json", io));
 //   MESHIFT_ASSIGN_OR_RETURN(model, Filter(std::move(model), "model.layers.0.*"));
 //   PlacementsFor("S(0),TP", model.parameters[0]);   // "S(0),S(1)": TP stands for S(tp_dim)
+//
+// Files are untrusted: at most 32 MiB, and 2^20 experts. Weights are not read.
 #ifndef MESHIFT_CLI_MODEL_H_
 #define MESHIFT_CLI_MODEL_H_
 
@@ -24,9 +26,9 @@ struct Parameter {
   std::string name;
   TensorType type;
   std::optional<int> tp_dim;  // nullopt: tensor parallelism replicates it
-  // The index of its expert, of `num_experts`; nullopt: it belongs to no expert.
+  // The index of its expert, below `num_experts`; nullopt: it belongs to no expert.
   std::optional<int64_t> expert = std::nullopt;
-  int64_t num_experts = 0;
+  int64_t num_experts = 0;  // of the model
 };
 
 struct Model {
@@ -45,13 +47,14 @@ absl::StatusOr<Model> Filter(Model model, const std::string& glob);
 // Replaces each word TP in `placements` by S(tp_dim), or by R if that is null. If other mesh dims
 // cut the same tensor dim and no shard order is written, TP cuts first, as in frameworks, whose
 // data parallelism shards the shards of tensor parallelism: "S(0),TP" becomes "S(0)[1],S(0)[0]".
+// Does not check the placements: Sharding::Parse then refuses wrong ones.
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter);
 
 // The same, and replaces each word EP. Expert parallelism gives whole experts, in order and in even
 // chunks, to the coordinates on the mesh dims marked EP (row-major, if several are). A parameter
 // without an expert is R there. One coordinate holds the whole expert, so EP is a ragged cut with a
-// single nonzero size: over ep=4, expert 5 of 8 is S(0){0,0,D,0}. Several EP mesh dims cut one
-// tensor dim each, from the first on. INVALID_ARGUMENT if the tensor has fewer dims than that, or
+// single nonzero size: over ep=4, expert 5 of 8 is S(0){0,0,n,0} for n rows. Several EP mesh dims
+// cut one tensor dim each, from the first on. INVALID_ARGUMENT if the tensor has fewer dims, or
 // if there is not one placement per mesh dim.
 absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
                                           const DeviceMesh& mesh);

@@ -86,7 +86,8 @@ absl::StatusOr<Task> MakeTask(const Parameter& parameter, size_t rule, const std
   return Task{1, parameter, rule, *std::move(from), std::move(to)};
 }
 
-// The work of a byte of placements, which may list sizes, and of a row that is kept: mostly memory.
+// The work, in units of WorkBudget, of a byte of placements, which may list sizes, and of a row.
+// Most of it stands for memory.
 constexpr int64_t kSizeWork = 4;
 constexpr int64_t kRowWork = 8192;
 

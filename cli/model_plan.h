@@ -2,7 +2,7 @@
 // JSON.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(ModelPlan model, PlanModel(flags, io));
-//   io.out << RenderModelPlan(model);
+//   io.out << RenderModelPlan(model, flags);
 #ifndef MESHIFT_CLI_MODEL_PLAN_H_
 #define MESHIFT_CLI_MODEL_PLAN_H_
 
@@ -22,14 +22,14 @@ struct ModelRow {
   int64_t count = 0;
   std::string first;  // the name of the first of them
   Plan plan;
-  std::string from;  // placements to show: the plan's, or with the word EP, which then
-  std::string to;    // stands for the placements of all experts
+  std::string from;  // placements to show: the plan's, but with the word EP for an expert's cut
+  std::string to;
 };
 
 struct ModelPlan {
   std::string name;
   std::vector<ModelRow> rows;  // in order of their first parameters
-  int64_t setup_ns = 0;        // to create the groups that do not exist yet, each once; per use
+  int64_t setup_ns = 0;  // to create the groups that do not exist yet, over --expected-uses, or 0
 
   int64_t NumParameters() const;
   // Sums over all parameters; peak and workspace are the largest.
@@ -38,7 +38,8 @@ struct ModelPlan {
 };
 
 // Plans equal problems once. Takes --model, --filter, --mesh, --to-mesh, and either --rules or
-// --from and --to; --tensor is an error.
+// --from and --to; --tensor is an error. INVALID_ARGUMENT names the option or the parameter.
+// RESOURCE_EXHAUSTED: all plans together need more work than --max-work. The result has a row.
 absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io);
 
 // Preamble, one row per distinct (shape, plan), totals, promise. Plans that differ only in the

@@ -77,13 +77,13 @@ class GroupPlaces {
   std::vector<Place> place_of_;  // by level, from -1, then member
 };
 
-// Splits the bytes that a member sends by the level whose links they cross.
+// Splits the bytes that a member sends by the level whose links they cross. Each function calls
+// fn(level, bytes).
 class Crossings {
  public:
   Crossings(const GroupPlaces& places, const Topology& topology)
       : places_(places), topology_(topology) {}
 
-  // Calls fn(level, bytes).
   template <typename Fn>
   void OfRing(size_t member, int64_t bytes, const Fn& fn) const {
     int64_t leave = bytes;  // bytes that leave the domain of the level below

@@ -1,4 +1,5 @@
-// Counts the bytes that ranks send for all parameters of a model, and the links that they cross.
+// Counts, from plans alone, the bytes that ranks send for all parameters of a model, and the links
+// that they cross.
 //
 //   const ModelTraffic traffic = TrafficOf(model);
 //   traffic.busiest.rank, traffic.busiest.bytes      // over all parameters and steps
@@ -35,11 +36,11 @@ struct ModelTraffic {
 
 // A message counts for the lowest level at which sender and receiver share a domain. For other
 // collectives, the algorithm whose time the plan assumes decides which bytes cross the links of
-// each level: a ring enters and leaves each domain once, and the domain's members share that; a
-// tree carries the tensor up and down between each two domains that it joins; if switches form
-// sums, each rank or domain sends the tensor once. These bytes are fewer than those that ranks send
-// (docs/plan_format.md), which the totals count.
-// Takes O(plans * (ranks * members of groups + messages)).
+// each level: a ring enters and leaves each domain once, and the bytes of that are divided among
+// the domain's members; a tree carries the tensor up and down between each two domains that it
+// joins; if switches form sums, each rank or domain sends the tensor once. These bytes may be fewer
+// than those that ranks send (docs/plan_format.md), which ModelTraffic::total counts. REQUIRES: the
+// model has rows. Takes O(plans * (ranks * members of groups + messages)).
 ModelTraffic TrafficOf(const ModelPlan& model);
 
 // Lines "per rank: ..." and "over LEVEL: ...".

@@ -32,17 +32,17 @@ using Op = NcclTestsOp;
 
 constexpr size_t kMaxTokens = 48;       // nccl-tests prints up to 24 values on a line
 constexpr size_t kMaxLabelBytes = 200;  // of the label that a launcher puts before a line
-constexpr size_t kMinRowTokens = 6;     // size count type time ...; a shorter line is not a row
+constexpr size_t kMinRowTokens = 6;     // size count type time algbw busbw; a row has all of them
 constexpr double kMaxMicroseconds = 1e12;
 constexpr double kMaxWrong = 1e15;
-constexpr double kRounding = 1 + 1e-6;  // of the arithmetic here and in nccl-tests
+constexpr double kRounding = 1 + 1e-6;  // a factor for the rounding here and in nccl-tests
 
-// One of the two halves of a row.
+// One half of a row: the call out of place, or the call in place.
 struct Timing {
   RoundedNumber time_us;
-  RoundedNumber alg;
+  RoundedNumber alg;  // algbw and busbw, in GB/s of 10^9 bytes
   RoundedNumber bus;
-  int64_t wrong = 0;
+  int64_t wrong = 0;  // elements
 };
 
 struct Row {
@@ -79,8 +79,6 @@ int64_t ItemBytes(std::string_view dtype) {
   }
   return 0;
 }
-
-// ---- words and numbers
 
 std::vector<std::string_view> Tokens(std::string_view line) {
   std::vector<std::string_view> tokens;
@@ -157,7 +155,8 @@ std::string_view WithoutLabel(std::string_view line) {
   return label ? line.substr(end + 1) : line;
 }
 
-// The columns of a table, counted from the right, since names on the left may be blank.
+// The columns of a table. Indices count from the first column `time`. A row's values are matched to
+// them from its end, since names before the times may be blank.
 struct Columns {
   struct Half {
     size_t time = 0;
@@ -167,25 +166,24 @@ struct Columns {
   };
   bool redop = false;
   bool root = false;
-  size_t numbers = 0;  // number of values from the first time to the end
+  size_t numbers = 0;  // number of values from the first `time` to the end
   std::vector<Half> halves;
 };
 
-// ---- the reader
-
 // One run of nccl-tests: its devices and the columns of its table.
 struct Run {
-  int64_t ranks = 0;
-  int64_t group = 0;
-  absl::flat_hash_map<std::string_view, size_t> hosts;
+  int64_t ranks = 0;                                    // listed so far; 0: no list of devices
+  int64_t group = 0;                                    // of rank 0 (NCCL_TESTS_SPLIT)
+  absl::flat_hash_map<std::string_view, size_t> hosts;  // the index in ranks_per_host, by name
   std::vector<int64_t> ranks_per_host;
-  size_t last_host = 0;
-  bool scattered = false;
-  std::string_view device;
-  bool mixed = false;
+  size_t last_host = 0;     // index of the last listed rank's host
+  bool scattered = false;   // some host's ranks are not consecutive
+  std::string_view device;  // rank 0's
+  bool mixed = false;       // some rank has another device
 
   std::optional<Columns> columns;
   int64_t rows_line = 0;  // of its first row; 0: none yet
+  // The collectives whose programs are named in lines before its table.
   std::array<bool, kNumNcclTestsOps> mentioned = {};
   int64_t mention_line = 0;
 };
@@ -252,7 +250,7 @@ class LogReader {
     return Named(*op, number);
   }
 
-  // The log names its collective.
+  // For each place where the log names its collective.
   absl::Status Named(Op op, int64_t number) {
     if (!named_) {
       named_ = op;
@@ -678,8 +676,6 @@ class LogReader {
   Run run_;
   NcclTestsLog log_;
 };
-
-// ---- JSON
 
 // Makes an error printable, since errors in JSON may contain text of the file.
 absl::Status Escaped(const absl::Status& status, size_t limit) {
