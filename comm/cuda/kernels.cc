@@ -26,7 +26,7 @@ extern "C" const unsigned char meshift_cuda_kernels_ptx[];
 namespace meshift {
 namespace {
 
-// Enough to keep every multiprocessor busy until the end; more blocks only add overhead.
+// Keeps every multiprocessor busy until the end; more blocks only add overhead.
 constexpr int64_t kBlocksPerMultiprocessor = 32;
 
 CUdeviceptr AddressOf(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }
