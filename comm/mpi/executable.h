@@ -6,6 +6,9 @@
 //   task->step = std::shared_ptr<const MpiStep>(steps, &(*steps)[0]);
 //   task->bases = {source, target, workspace};
 //   ... task->step->FillIn(task->bases, &task->copies) ...
+//
+// Enqueue returns INVALID_ARGUMENT for more than one tensor, and for a null buffer that the program
+// uses. Enqueue is not thread-safe; steps may be shared by threads. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_EXECUTABLE_H_
 #define MESHIFT_COMM_MPI_EXECUTABLE_H_
 
