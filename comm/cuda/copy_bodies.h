@@ -97,7 +97,7 @@ MESHIFT_HOST_DEVICE void MoveUnits(const CopyBox& box, uint32_t first, const int
   }
 }
 
-// The same for the 8-byte words of shifted runs. A target word is combined from the two source
+// MoveUnits for the 8-byte words of shifted runs. A target word is combined from the two source
 // words that contain its bytes. Near the ends of a run, where one of these three words extends
 // beyond it, bytes are copied one by one.
 MESHIFT_HOST_DEVICE inline void MoveRuns(const CopyBoxesParams& params, const CopyBox& box,
@@ -216,7 +216,7 @@ MESHIFT_HOST_DEVICE void TransposeWords(Word* words) {
   }
 }
 
-// Half of the copy of one tile that transposes. With kLoad it reads words of kLanes elements that
+// One half of the transposing copy of a tile. With kLoad it reads words of kLanes elements that
 // are contiguous in the source, transposes them and writes them to shared memory. Without kLoad it
 // writes words that are contiguous in the target from shared memory. __syncthreads() separates the
 // halves. A thread issues all its loads before its stores.

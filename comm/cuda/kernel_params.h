@@ -55,7 +55,7 @@ constexpr uint32_t kMaxCopyUnits = 1U << 30;
 constexpr int kMaxCopyBoxes = 40;
 constexpr int kMaxCopyDims = 112;
 
-// The parameters of both copying kernels. A tile is the work of a thread block at a time:
+// The parameters of both copying kernels. A tile is the work of one block in one pass:
 //   kCopyBoxesEntry       kTileUnits units; the first dim varies fastest
 //   kTransposeBoxesEntry  TransposeTile(unit_bytes, lanes) indices along each of the first two dims
 //

@@ -1,5 +1,5 @@
 // The checks and descriptions of SymmetricRequest and SymmetricCall of meshift/engine.h, for all
-// engines. The engines check reductions and whose buffers they are; nothing checks overlaps.
+// engines. The engines check reductions and whose buffers they are; the caller avoids overlaps.
 #include <fmt/format.h>
 
 #include <algorithm>

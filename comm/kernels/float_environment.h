@@ -17,7 +17,7 @@
 
 namespace meshift {
 
-// The destructor restores the previous mode, on the thread of the constructor.
+// Sets the default mode. The destructor, on the same thread, restores the previous mode.
 class DefaultFloatMode {
  public:
 #if defined(__SSE2__)

@@ -6,8 +6,8 @@
 //   MESHIFT_RETURN_IF_ERROR(communicator.AllReduce(in, out, 8, DType::kF32, {}, stream));
 //   MESHIFT_RETURN_IF_ERROR(progress->AwaitIdle(stream.state()));
 //
-// meshift/communicator.h has the rules for calls and threads. A refused call (INVALID_ARGUMENT)
-// ends the group on this rank. Internal to comm/mpi.
+// meshift/communicator.h has the rules for calls and threads. Refused arguments (INVALID_ARGUMENT),
+// other than a stream of another engine, end the group on this rank. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_
 #define MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_
 
