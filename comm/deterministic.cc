@@ -19,7 +19,7 @@
 namespace meshift {
 namespace {
 
-constexpr int64_t kAlignment = 16;
+constexpr int64_t kAlignment = 16;  // bytes, of each part of the workspace
 
 absl::Status CheckTensor(std::string_view name, const TensorView& view, int64_t rank) {
   MESHIFT_RETURN_IF_ERROR(CheckView(name, view, view.dtype, view.shape, rank));
@@ -48,8 +48,8 @@ absl::Status CheckTensors(const Communicator& group, const TensorView& in, const
   return absl::OkStatus();
 }
 
-// One call. The workspace has, in this order: copies of strided tensors, the values in f32, and the
-// contributions of all members.
+// One call whose arguments are checked. The workspace has, in this order: copies of strided
+// tensors, the values in f32, and the contributions of all members.
 class AllReducer {
  public:
   AllReducer(const Communicator& group, const TensorView& in, const TensorView& out,
@@ -97,7 +97,6 @@ class AllReducer {
                        Stream& stream) const;
   absl::Status Reference(Engine& engine, Communicator& group, char* send, char* recv, char* blocks,
                          Stream& stream) const;
-  // Reduces the blocks in order to `out`.
   absl::Status Reduce(Engine& engine, char* blocks, char* out, Stream& stream) const;
 
   const int64_t size_;

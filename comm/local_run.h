@@ -1,5 +1,5 @@
 // Runs plans on all ranks of a LocalWorld from one thread, with a redistributor per rank. For
-// tests, benchmarks and the command-line tool; it waits for each call.
+// tests, benchmarks and the command-line tool; it waits for each call. Not thread-safe.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto world, LocalWorld::Create({.num_ranks = 40}));
 //   MESHIFT_ASSIGN_OR_RETURN(auto runner, LocalRunner::Create(world.get(), mesh));
@@ -36,18 +36,19 @@ struct LocalRun {
 
 class LocalRunner {
  public:
-  // `world` must have the mesh's ranks and outlive the runner. Each new plan is made once, not once
-  // per rank; with options.expert.verify_plans it is also verified once. FAILED_PRECONDITION: the
-  // world has control channels and options.agreement is not kOff. Calls would then wait for their
-  // peers, but all calls are made by one thread.
+  // `world` must outlive the runner. Each new plan is made once, not once per rank; with
+  // options.expert.verify_plans it is also verified once. INVALID_ARGUMENT: a rank of the mesh is
+  // not in the world. FAILED_PRECONDITION: the world has control channels and options.agreement is
+  // not kOff. Calls would then wait for their peers, but one thread makes all calls.
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       LocalWorld* world, const DeviceMesh& mesh, const RedistributorOptions& options = {});
 
   // Runs `plan` and waits. The plan's meshes may only have ranks of the runner's mesh. `sources`
   // and `targets`: row-major memory of the local tensors, by position in the mesh of the source,
   // and of the target (DeviceMesh::PositionOf); null if a tensor has no elements. `consume_source`:
-  // as in a Redistribution. If the first rank refuses its arguments, nothing is done. After any
-  // other error of a rank all ranks are aborted, and the runner cannot be used again.
+  // as in a Redistribution. INVALID_ARGUMENT: the wrong number of addresses, or a rank that is not
+  // in the runner's mesh. After that, or if the first rank refuses its arguments, nothing is done.
+  // After any other error the runner cannot be used again.
   absl::StatusOr<LocalRun> Run(const Plan& plan, absl::Span<void* const> sources,
                                absl::Span<void* const> targets, bool consume_source = false);
   // Makes the plan of `from` and `to`, and runs it as above.

@@ -1,9 +1,11 @@
-// Helpers for the bodies of kernels: a thread's place in the grid, and access to memory by address.
-// A body is a function of the thread's place. nvcc compiles it for the device (kernels.cu); any
-// compiler can compile it for the CPU, where testing/internal/cuda/emulator.h runs a whole grid
-// thread by thread.
+// Helpers for the bodies of CUDA kernels: a thread's place in the grid, and access to memory by
+// address. A body is a function of a kernel's parameters and the thread's place. nvcc compiles it
+// for the device (kernels.cu); any compiler compiles it for the CPU, where
+// testing/internal/cuda/emulator.h runs a whole grid thread by thread.
 //
 //   FillBody(params, {.block = blockIdx.x, .blocks = gridDim.x, .thread = threadIdx.x});
+//
+// Nothing checks its arguments. Internal to comm/cuda.
 #ifndef MESHIFT_COMM_CUDA_BODY_H_
 #define MESHIFT_COMM_CUDA_BODY_H_
 
@@ -19,13 +21,14 @@
 
 namespace meshift::cuda {
 
+// Grids and blocks have one dimension.
 struct Place {
   uint32_t block;
   uint32_t blocks;
   uint32_t thread;
 };
 
-// A pointer to a device address, which is in global memory; on the CPU an ordinary pointer.
+// A pointer to an address, aligned for T, in the device's global memory, or in the CPU's memory.
 template <typename T>
 MESHIFT_HOST_DEVICE T* At(uint64_t address) {
 #ifdef __CUDA_ARCH__
@@ -35,7 +38,7 @@ MESHIFT_HOST_DEVICE T* At(uint64_t address) {
 #endif
 }
 
-// `kCount` elements that are loaded or stored in one access.
+// `kCount` elements that are loaded or stored in one access, of at most 16 bytes.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) Vector {
   T values[kCount];

@@ -1,5 +1,7 @@
-// The bodies of the kernels that copy boxes: kCopyBoxesEntry and kTransposeBoxesEntry, whose
-// parameters kernel_params.h describes and copy_launches.h makes.
+// The bodies of the two CUDA kernels that copy strided boxes, kCopyBoxesEntry and
+// kTransposeBoxesEntry. kernel_params.h describes their parameters; copy_launches.h makes them, so
+// the bodies check nothing. No box may read or write the target of another one. Internal to
+// comm/cuda.
 #ifndef MESHIFT_COMM_CUDA_COPY_BODIES_H_
 #define MESHIFT_COMM_CUDA_COPY_BODIES_H_
 
@@ -18,9 +20,9 @@ struct alignas(16) Bytes16 {
   uint64_t high;
 };
 
-// DivideBy is n / size for n <= 2^31 and size in [2, 2^31), by a multiplication instead of a
-// division. MagicOf(size) is ceil(2^(32 + s) / size) - 2^32, where s is the number of bits of
-// size - 1.
+// DivideBy(size, MagicOf(size), n) is n / size for n <= 2^31 and size in [1, 2^31), by a
+// multiplication. MagicOf(size) is floor(2^(32 + s) / size) - 2^32 + 1, where s is the number of
+// bits of size - 1 (Granlund and Montgomery, "Division by invariant integers", 1994).
 inline uint32_t MagicOf(uint32_t size) {
   const int shift = 32 - std::countl_zero(size - 1);
   const uint64_t rest = (uint64_t{1} << shift) - size;  // less than size
@@ -95,7 +97,7 @@ MESHIFT_HOST_DEVICE void MoveUnits(const CopyBox& box, uint32_t first, const int
   }
 }
 
-// The same for the 8-byte words of shifted runs. A target word is combined from the two source
+// MoveUnits for the 8-byte words of shifted runs. A target word is combined from the two source
 // words that contain its bytes. Near the ends of a run, where one of these three words extends
 // beyond it, bytes are copied one by one.
 MESHIFT_HOST_DEVICE inline void MoveRuns(const CopyBoxesParams& params, const CopyBox& box,
@@ -214,7 +216,7 @@ MESHIFT_HOST_DEVICE void TransposeWords(Word* words) {
   }
 }
 
-// Half of the copy of one tile that transposes. With kLoad it reads words of kLanes elements that
+// One half of the transposing copy of a tile. With kLoad it reads words of kLanes elements that
 // are contiguous in the source, transposes them and writes them to shared memory. Without kLoad it
 // writes words that are contiguous in the target from shared memory. __syncthreads() separates the
 // halves. A thread issues all its loads before its stores.
@@ -290,6 +292,7 @@ MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const Cop
   }
 }
 
+// The largest tile with its padding: 32 x 33 units of 16 bytes.
 constexpr int kTransposeSharedBytes = 32 * 33 * 16;
 static_assert(kTransposeSharedBytes >= 128 * 33 * 4 && kTransposeSharedBytes >= 64 * 65 * 4);
 

@@ -25,7 +25,7 @@ using LaunchFunction = absl::FunctionRef<absl::Status(bool, const CopyBoxesParam
 constexpr int64_t kMinCutRun = 256;
 // In bytes: shorter unaligned runs are not worth shifting, since their ends are copied by bytes.
 constexpr int64_t kMinShiftedRun = 1024;
-// Smaller dims do not fill a tile of the transposing kernel well enough.
+// In elements: smaller dims do not fill a tile of the transposing kernel well enough.
 constexpr int64_t kMinTransposeSize = 8;
 
 struct Dim {
@@ -34,7 +34,7 @@ struct Dim {
   int64_t dst_stride;
 };
 
-// A CopyBox of any size; dims innermost first.
+// A CopyBox of any size; dims innermost first. `unit` and strides are in bytes.
 struct Box {
   uint64_t src;
   uint64_t dst;
@@ -144,6 +144,7 @@ int64_t AccessOf(uint64_t bits) {
   return static_cast<int64_t>(std::min<uint64_t>(16, bits & (~bits + 1)));
 }
 
+// Cuts copies into boxes, and adds each box to the table of its kernel.
 class Cutter {
  public:
   explicit Cutter(LaunchFunction launch) : plain_(false, launch), transposing_(true, launch) {}

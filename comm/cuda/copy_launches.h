@@ -4,12 +4,13 @@
 //   MESHIFT_RETURN_IF_ERROR(ForCopyLaunches(copies, DType::kBF16,
 //       [&](bool transpose, const CopyBoxesParams& params) { return Launch(...); }));
 //
-// Dims are merged as in comm/kernels/copy.h; a run is a contiguous piece on both sides. Each box is
-// copied by the widest accesses, up to 16 bytes, that addresses, strides and the length of runs
-// allow. A long run with unaligned ends only is cut into head, aligned body and tail. A long run
-// whose source and target are unaligned to each other is copied as shifted words. A box that is
-// contiguous along one dim in the source and along another in the target goes to the transposing
-// kernel. Allocates nothing for tensors of at most five dims.
+// Dims are merged as in comm/kernels/copy.h. A run is a range of bytes that is contiguous in source
+// and target. Each box is copied by the widest accesses, up to 16 bytes, that addresses, strides
+// and the length of runs allow. A long run of which only the ends are unaligned is cut into head,
+// aligned body and tail. A long run whose source and target differ in alignment is copied as
+// shifted words. A box that is contiguous along one dim in the source and along another in the
+// target goes to the transposing kernel. Allocates nothing for tensors of at most five dims.
+// Thread-safe. Internal to comm/cuda.
 #ifndef MESHIFT_COMM_CUDA_COPY_LAUNCHES_H_
 #define MESHIFT_COMM_CUDA_COPY_LAUNCHES_H_
 
@@ -22,8 +23,10 @@
 
 namespace meshift::cuda {
 
-// Calls `launch` with the parameters of each launch; stops at its first error. Boxes may be
-// reordered. Returns an INVALID_ARGUMENT of StridedCopy::Create before the first launch.
+// Calls `launch` with the parameters of each launch, valid during the call; stops at its first
+// error. The copies may run in any order: none may read or write the target of another.
+// INVALID_ARGUMENT if StridedCopy::Create fails, before the first launch. UNIMPLEMENTED for a box
+// of more than kMaxCopyDims dims.
 absl::Status ForCopyLaunches(
     absl::Span<const BoxCopy> copies, DType dtype,
     absl::FunctionRef<absl::Status(bool transpose, const CopyBoxesParams& params)> launch);

@@ -24,11 +24,11 @@
 
 namespace meshift {
 
-// The driver's functions. Immutable once made; every method is as thread-safe as cuda.h says.
 class CudaDriver {
  public:
-  // CUDA 12.4 is the oldest driver that has all functions and compiles the kernels' PTX
-  // (third_party/cuda/fatbin.bzl). Drivers older than the toolkit are not tested.
+  // CUDA 12.4, as cuDriverGetVersion gives it: the oldest driver that has all functions and
+  // compiles the kernels' PTX (third_party/cuda/fatbin.bzl). Drivers older than the toolkit are not
+  // tested.
   static constexpr int kMinVersion = 12040;
 
   // Loads `path`; if that is empty, $MESHIFT_CUDA_LIBRARY, else libcuda.so.1. Calls no function of

@@ -1,12 +1,14 @@
-// The functions of the CUDA driver that Meshift calls, as a preprocessor list. Includes no header,
-// so that code without cuda.h can use it too.
+// The functions of the CUDA driver that become methods of CudaDriver (driver.h), as a preprocessor
+// list. Includes no header, so that code without cuda.h can use it too. Does not list the functions
+// that CudaDriver wraps by hand: cuGetErrorName, cuGetErrorString and cuEventElapsedTime.
 //
 //   #define DECLARE(name, symbol) decltype(&::symbol) name;
 //   MESHIFT_CUDA_FUNCTIONS(DECLARE)
 #ifndef MESHIFT_COMM_CUDA_DRIVER_FUNCTIONS_H_
 #define MESHIFT_COMM_CUDA_DRIVER_FUNCTIONS_H_
 
-// X(name, symbol): the symbol is the exported name, to which a macro of cuda.h may expand.
+// X(name, symbol): `name` is the method; `symbol` is the name that the library exports, with the
+// suffix that a macro of cuda.h may add.
 // clang-format off
 #define MESHIFT_CUDA_FUNCTIONS(X)                                    \
   X(Init, cuInit)                                                    \

@@ -1,5 +1,7 @@
-// The bodies of the kernels that fill, cast and reduce contiguous elements. Their parameters are in
-// kernel_params.h, their arithmetic in comm/kernels/.
+// The bodies of the CUDA kernels that fill, cast and reduce contiguous elements. kernel_params.h
+// describes their parameters; element_launches.h makes and checks them, so the bodies check
+// nothing. comm/kernels/ has the arithmetic. Compile with --fmad=false (CPU: -ffp-contract=off).
+// Internal to comm/cuda.
 #ifndef MESHIFT_COMM_CUDA_ELEMENT_BODIES_H_
 #define MESHIFT_COMM_CUDA_ELEMENT_BODIES_H_
 
@@ -16,6 +18,7 @@
 
 namespace meshift::cuda {
 
+// The bits of an element or of an access.
 template <int kBytes>
 struct BytesOf {
   uint8_t bytes[kBytes];
@@ -118,7 +121,6 @@ MESHIFT_HOST_DEVICE inline void FillBody(const FillParams& params, Place place) 
   }
 }
 
-// Casts one element.
 template <typename From, typename To>
 struct RealCast {
   using In = typename From::Stored;
@@ -354,7 +356,6 @@ MESHIFT_HOST_DEVICE void ReduceIntegers(const ReduceParams& params, Place place)
   }
 }
 
-// Sum or average of `count` floats.
 template <typename C>
 MESHIFT_HOST_DEVICE void SumFloats(const ReduceParams& params, uint64_t count, Place place) {
   const int64_t divisor = params.base.divisor;

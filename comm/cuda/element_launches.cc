@@ -34,7 +34,7 @@ absl::Status CheckMemory(const char* what, const void* data, int64_t count) {
   return absl::OkStatus();
 }
 
-// The alignment, in bytes, that an element needs to be read in one access.
+// The alignment, in bytes, that an element needs; a complex number is read by component.
 int64_t ElementAccess(DType dtype) {
   const int64_t bytes = BitWidth(dtype) / 8;
   return IsComplex(dtype) ? bytes / 2 : bytes;

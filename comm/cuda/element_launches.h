@@ -5,7 +5,9 @@
 //   MESHIFT_RETURN_IF_ERROR(MakeCast(src, DType::kBF16, dst, DType::kF32, 4096, &params));
 //   Launch(kCastEntries[params.src_dtype], CastBlocks(params), &params);
 //
-// Callers must not launch if `count` is 0.
+// INVALID_ARGUMENT for a negative count, and for a null pointer if count > 0. Counts are in
+// elements; addresses need no alignment. Callers must not launch if `count` is 0. Buffers must not
+// overlap, except that `out` may be one of the inputs. Thread-safe. Internal to comm/cuda.
 #ifndef MESHIFT_COMM_CUDA_ELEMENT_LAUNCHES_H_
 #define MESHIFT_COMM_CUDA_ELEMENT_LAUNCHES_H_
 
@@ -20,8 +22,6 @@
 
 namespace meshift::cuda {
 
-// All three: INVALID_ARGUMENT for a negative count, and for a null pointer if count > 0.
-//
 // INVALID_ARGUMENT if `op` has no identity or is not defined for `dtype`.
 absl::Status MakeFillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                               FillParams* params);
@@ -35,7 +35,8 @@ absl::Status MakeCast(const void* src, DType src_dtype, void* dst, DType dst_dty
 absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t count, DType dtype,
                         const Reduction& reduction, ReduceParams* params);
 
-// The number of blocks of kThreads threads such that each thread has one unit of work.
+// The number of blocks of kThreads threads with which no thread's loop runs twice. A launch with
+// fewer blocks has the same result.
 int64_t FillBlocks(const FillParams& params);
 int64_t CastBlocks(const CastParams& params);
 int64_t ReduceBlocks(const ReduceParams& params);

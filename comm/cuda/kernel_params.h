@@ -6,10 +6,11 @@
 //   cuLaunchKernel(function_of(kFillEntry), grid, 1, 1, kThreads, 1, 1, 0, stream, arguments, 0);
 //
 // Every kernel has one-dimensional blocks of kThreads threads, no dynamic shared memory, and any
-// number of blocks: results do not depend on the grid. Tables are part of the struct, so a launch
-// reads no memory other than the data, and can be captured into a graph. Strides are in bytes;
-// addresses are device addresses. Dtypes and ops are the numbers of meshift::DType and
-// meshift::ReduceOp.
+// number of blocks: results do not depend on the grid. The tables of boxes, dims and inputs are
+// part of the struct, so a launch reads no memory other than the data, and can be captured into a
+// graph. Strides are in bytes, counts in elements; addresses are device addresses. Dtypes and ops
+// are the numbers of meshift::DType and meshift::ReduceOp. Kernels check nothing: copy_launches.h
+// and element_launches.h make valid parameters. Internal to Meshift.
 #ifndef MESHIFT_COMM_CUDA_KERNEL_PARAMS_H_
 #define MESHIFT_COMM_CUDA_KERNEL_PARAMS_H_
 
@@ -17,7 +18,7 @@
 
 namespace meshift::cuda {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256;  // per block
 
 // One dim of a box; its size is in units of the box.
 struct CopyDim {
@@ -48,11 +49,13 @@ struct CopyBox {
 constexpr uint32_t kMaxRunBytes = 1U << 30;
 constexpr uint32_t RunUnits(uint32_t run_bytes) { return (run_bytes + 14) / 8; }
 
+// Limits of one launch: numbers of units stay below 2^31, as DivideBy needs, and the struct below
+// kMaxParamBytes.
 constexpr uint32_t kMaxCopyUnits = 1U << 30;
 constexpr int kMaxCopyBoxes = 40;
 constexpr int kMaxCopyDims = 112;
 
-// The parameters of both copying kernels. A tile is the work of a thread block at a time:
+// The parameters of both copying kernels. A tile is the work of one block in one pass:
 //   kCopyBoxesEntry       kTileUnits units; the first dim varies fastest
 //   kTransposeBoxesEntry  TransposeTile(unit_bytes, lanes) indices along each of the first two dims
 //
@@ -103,7 +106,7 @@ struct CastParams {
 struct ReduceBase {
   uint64_t out;
   uint64_t count;
-  int64_t divisor;  // for averages
+  int64_t divisor;  // for averages: one or more
   uint64_t input_stride;
   uint32_t num_inputs;  // one or more
   uint32_t block;       // one or more
@@ -119,6 +122,7 @@ struct ReduceParams {
   uint64_t inputs[kMaxReduceInputs];
 };
 
+// CUDA's limit before CUDA 12.1, and on devices before Volta.
 constexpr int kMaxParamBytes = 4096;
 static_assert(sizeof(CopyDim) == 24 && sizeof(CopyBox) == 32);
 static_assert(sizeof(CopyBoxesParams) == 8 + 32 * kMaxCopyBoxes + 24 * kMaxCopyDims);

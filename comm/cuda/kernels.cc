@@ -26,7 +26,7 @@ extern "C" const unsigned char meshift_cuda_kernels_ptx[];
 namespace meshift {
 namespace {
 
-// Enough to keep every multiprocessor busy until the end; more blocks only add overhead.
+// Keeps every multiprocessor busy until the end; more blocks only add overhead.
 constexpr int64_t kBlocksPerMultiprocessor = 32;
 
 CUdeviceptr AddressOf(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }
@@ -46,8 +46,7 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(
   kernels->max_blocks_ = std::max(1, multiprocessors) * kBlocksPerMultiprocessor;
   int driver_version = 0;
   MESHIFT_RETURN_IF_ERROR(d.DriverGetVersion(&driver_version));
-  // A driver can load machine code of its own major version of CUDA, any release, and of older
-  // ones.
+  // A driver can load machine code made with its own major version of CUDA or an older one.
   const bool knows_code = driver_version / 1000 >= CUDA_VERSION / 1000;
   MESHIFT_RETURN_IF_ERROR(d.ModuleLoadData(
       &kernels->module_, knows_code ? meshift_cuda_kernels : meshift_cuda_kernels_ptx));

@@ -1,5 +1,5 @@
-// The entry points that kernel_params.h names. Their bodies are in copy_bodies.h and
-// element_bodies.h.
+// The CUDA kernels that kernel_params.h names, and kernels.h launches. Their bodies are in
+// copy_bodies.h and element_bodies.h. The kernels check no parameters.
 #include "comm/cuda/copy_bodies.h"
 #include "comm/cuda/element_bodies.h"
 #include "comm/cuda/kernel_params.h"

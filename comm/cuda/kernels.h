@@ -4,10 +4,11 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto kernels, CudaKernels::Create(driver));   // a context is current
 //   MESHIFT_RETURN_IF_ERROR(kernels->CopyBoxes(copies, DType::kBF16, stream));
 //
-// All addresses are device addresses (or host memory that the device may access). A call only
-// launches kernels on `stream`. It does not allocate device memory, wait, or copy from the host, so
-// it may be captured into a CUDA graph, which keeps the addresses. The context of Create must be
-// current at every call.
+// All addresses are device addresses (or host memory that the device may access); counts are in
+// elements. A call only launches kernels on `stream`. It does not allocate device memory, wait, or
+// copy from the host, so it may be captured into a CUDA graph, which keeps the addresses. The
+// context of Create must be current at every call. INVALID_ARGUMENT: an invalid count, op or dtype;
+// else errors as those of CudaDriver::StatusOf(). Not a public header.
 #ifndef MESHIFT_COMM_CUDA_KERNELS_H_
 #define MESHIFT_COMM_CUDA_KERNELS_H_
 
@@ -47,8 +48,8 @@ class CudaKernels {
   // As in comm/kernels/cast.h.
   absl::Status Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype, int64_t count,
                     CUstream stream) const;
-  // dst[i] = src[i] / divisor, the last step of an average: computed in f32 (f64 for f64), rounded
-  // once; integers truncate. `dst` may be `src`.
+  // dst[i] = src[i] / divisor, the last step of an average: computed in f32 (f64 for f64 and c128),
+  // rounded once; integers truncate. `dst` may be `src`.
   absl::Status Scale(const void* src, void* dst, int64_t count, DType dtype, int64_t divisor,
                      CUstream stream) const;
   // out[i] = the reduction of inputs[0][i], inputs[1][i], ... in this order, as in

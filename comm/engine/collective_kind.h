@@ -1,7 +1,8 @@
-// The kinds of calls of a Communicator (meshift/communicator.h), for engines that queue them. A
-// call whose blocks differ in size (ReduceScatterV) has the kind of the regular one.
+// The kinds of calls of a Communicator (meshift/communicator.h), for engines that queue them.
 //
-//   Name(CollectiveKind::kReduceScatter);   // "reduce_scatter"
+//   Name(CollectiveKind::kReduceScatter);   // "reduce_scatter"; "?" for an unknown kind
+//
+// AllGatherV, ReduceScatterV and calls on symmetric memory are kAllGather and kReduceScatter.
 #ifndef MESHIFT_COMM_ENGINE_COLLECTIVE_KIND_H_
 #define MESHIFT_COMM_ENGINE_COLLECTIVE_KIND_H_
 

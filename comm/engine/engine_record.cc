@@ -1,3 +1,4 @@
+// Also implements SetRecord, Dump, CheckRecordOptions and RunRecord::StepNs of meshift/engine.h.
 #include "comm/engine/engine_record.h"
 
 #include <cstddef>

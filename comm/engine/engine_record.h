@@ -1,6 +1,7 @@
-// The place where an engine keeps its record of calls. comm/record/call_record.h has the record.
+// The place where an engine keeps its record of calls and the options for it. The record itself is
+// in comm/record/call_record.h. Internal: programs call Engine::SetRecord and Engine::Dump.
 //
-//   std::shared_ptr<EngineRecord> record = engine->record().Get();
+//   std::shared_ptr<EngineRecord> record = engine->record().Get();   // null: no redistributor yet
 #ifndef MESHIFT_COMM_ENGINE_ENGINE_RECORD_H_
 #define MESHIFT_COMM_ENGINE_ENGINE_RECORD_H_
 
@@ -16,10 +17,11 @@ namespace meshift {
 // Holds an engine's record, which the engine's first redistributor makes. Safe for concurrent use.
 class RecordSlot {
  public:
-  // FAILED_PRECONDITION if the record exists already.
+  // FAILED_PRECONDITION if the record exists already; else errors as those of CheckRecordOptions.
   absl::Status SetOptions(RecordOptions options);
   RecordOptions options() const;
   std::shared_ptr<EngineRecord> Get() const;
+  // The first call makes the record.
   std::shared_ptr<EngineRecord> GetOrMake(
       absl::FunctionRef<std::shared_ptr<EngineRecord>(const RecordOptions&)> make);
 

@@ -18,7 +18,7 @@
 namespace meshift {
 namespace {
 
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kAlignment = 64;  // bytes, a cache line
 // 256 GiB. Larger requests fail here, since sanitizers' allocators would end the process.
 constexpr int64_t kMaxAllocation = int64_t{1} << 38;
 constexpr int64_t kHugePage = int64_t{2} << 20;

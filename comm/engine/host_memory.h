@@ -1,4 +1,5 @@
-// Host memory, for engines that run on the CPU.
+// Allocates host memory, for engines that run on the CPU: at most 256 GiB in one piece, with
+// unspecified contents. Safe for concurrent use.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(HostMemory memory, AllocateHost(bytes, rank_));
 #ifndef MESHIFT_COMM_ENGINE_HOST_MEMORY_H_
@@ -17,9 +18,9 @@ struct HostMemoryFree {
 };
 using HostMemory = std::unique_ptr<void, HostMemoryFree>;
 
-// 64-byte aligned, contents unspecified; null if there is not enough memory. From 512 KiB on it
-// requests huge pages (madvise): a copy from another process's memory looks up each page, which
-// with small pages takes as long as the copy itself.
+// At least 64-byte aligned; null if there is not enough memory. From 512 KiB on it requests huge
+// pages (madvise): a copy from another process's memory looks up each page, which with small pages
+// takes as long as the copy itself.
 // REQUIRES: bytes >= 0.
 HostMemory TryAllocateHost(int64_t bytes);
 

@@ -1,5 +1,5 @@
-// A shared library that is loaded at run time (dlopen), so that one binary works with and without
-// it.
+// Loads a shared library at run time (dlopen) and finds its functions, so that one binary works
+// with and without it.
 //
 //   constexpr SharedLibrary::Source kNccl = {
 //       .what = "NCCL", .file = "libnccl.so.2", .variable = "MESHIFT_NCCL_LIBRARY"};

@@ -1,4 +1,5 @@
-// Checks and descriptions of symmetric requests and calls (meshift/engine.h), for all engines.
+// The checks and descriptions of SymmetricRequest and SymmetricCall of meshift/engine.h, for all
+// engines. The engines check reductions and whose buffers they are; the caller avoids overlaps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ std::string SymmetricRequest::ToString() const {
 }
 
 absl::Status CheckRequest(const SymmetricRequest& request) {
-  constexpr int64_t kMaxBytes = int64_t{1} << 38;
+  constexpr int64_t kMaxBytes = int64_t{1} << 38;  // 256 GiB, as in host_memory.cc
   int64_t total = 0;
   if (request.first < 0 || request.count < 1 || request.bytes < 1 ||
       !CheckedMul(request.count, request.bytes, &total) || total > kMaxBytes) {

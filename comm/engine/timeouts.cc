@@ -1,4 +1,4 @@
-// Checks the time-outs of engines (meshift/engine.h).
+// Implements CheckTimeouts and AtomicTimeouts::Set of meshift/engine.h: time-outs must be positive.
 #include <tuple>
 
 #include "base/status.h"

@@ -8,7 +8,8 @@
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));
 //
 // A program may be enqueued in parts, each on its own stream (comm/program/program_parts.h). The
-// program and its communicators must outlive the executable.
+// program and its communicators must outlive the executable. The sizes of the buffers are not
+// checked. Not a public header.
 #ifndef MESHIFT_COMM_EXECUTOR_EXECUTABLE_H_
 #define MESHIFT_COMM_EXECUTOR_EXECUTABLE_H_
 
@@ -43,7 +44,7 @@ class Executable {
   // Puts these instructions on `stream`, then records `*done` as Engine::RecordInto does, unless
   // `done` is null. Returns without waiting; may be called before an earlier run is done. After an
   // error the stream may hold part of the work. Allocates nothing after the first run, unless the
-  // engine does.
+  // engine does. INVALID_ARGUMENT: the wrong number of tensors.
   virtual absl::Status Enqueue(const ListRange& instructions, const ProgramBuffers& buffers,
                                Stream& stream, std::shared_ptr<Event>* done) = 0;
 };

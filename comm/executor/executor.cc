@@ -1,5 +1,6 @@
-// The default Executable: runs each instruction by one call of the engine or of a communicator.
-// Argument lists are built once; each run only fills in the addresses.
+// The default Executable (executable.h), which Engine::Prepare makes: runs each instruction by one
+// call of the engine or of a communicator. Argument lists are built once; each run only fills in
+// the addresses. Not thread-safe.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -61,7 +62,6 @@ class Executor final : public Executable {
 
  private:
   absl::Status Run(const Instruction& instruction, const ProgramBuffers& buffers, Stream& stream);
-  // The messages with their addresses in this run.
   absl::Span<const PeerMessage> MessagesAt(const ListRange& range, const ProgramBuffers& buffers);
 
   Engine* const engine_;

@@ -1,16 +1,17 @@
-// The communicators of a mesh's groups. Each is split from one root communicator when a plan first
-// needs it, and then kept.
+// Makes and keeps the communicators of a mesh's groups. Each is split from one root communicator
+// when a plan first needs it, and lives as long as the cache.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto cache, GroupCache::Create(engine, mesh));
 //   for (const ProgramGroup& group : program.groups) {
 //     MESHIFT_ASSIGN_OR_RETURN(Communicator * c, cache->Get(program.meshes[group.mesh], group));
 //   }
 //
-// All ranks of the root must take part in a split, so *whether* to split must not depend on the
-// groups that one rank has cached. The partition decides, and it follows from the plan alone: when
-// a partition is first needed, every rank splits its own group; later, none does. Some ranks take
-// part without a new communicator (Engine::SplitNoColor): those that have their group from another
-// partition, and those in no group because the mesh has only some of the root's ranks.
+// All ranks of the root must take part in a split, so the decision to split must not depend on the
+// groups that one rank has cached. It depends on the partition: all groups over one set of mesh
+// dims. When a plan first needs a partition, every rank splits its own group; later, none does.
+// Some ranks take part without a new communicator (Engine::SplitNoColor): those that have their
+// group from another partition, and those in no group because the mesh has only some of the root's
+// ranks.
 //
 // Safe for concurrent use, but all ranks of a root must need partitions in the same order.
 #ifndef MESHIFT_COMM_EXECUTOR_GROUP_CACHE_H_
@@ -36,16 +37,18 @@ namespace meshift {
 class GroupCache {
  public:
   // Makes the root, a communicator of the mesh's ranks. The root is the engine's world if the mesh
-  // has all its ranks and a split costs something (Engine::SplitsFreely). A mesh of one rank has no
-  // root. All ranks of the mesh must call this. `engine` must outlive the cache. INVALID_ARGUMENT:
-  // the engine's rank is not in the mesh, or a rank of the mesh is not in the engine's world.
+  // has all its ranks and a split costs something (Engine::SplitsFreely). Else a mesh of one rank
+  // has no root. All ranks of the mesh must call this. `engine` must outlive the cache.
+  // INVALID_ARGUMENT: the engine's rank is not in the mesh, or a rank of the mesh is not in the
+  // engine's world.
   static absl::StatusOr<std::unique_ptr<GroupCache>> Create(Engine* engine, const DeviceMesh& mesh);
   // The counterpart of Create() on ranks of the world that are not in `mesh`, for engines in which
   // all ranks take part in splits (Engine::SplitNoColor).
   static absl::Status StayOut(Engine* engine, const DeviceMesh& mesh);
 
-  // The communicator of `group`, a group over group.mesh_dims of `mesh`, whose ranks are all in the
-  // root; null if the group has no ranks. The cache owns it. O(1) if it was requested before.
+  // The communicator of `group`, a group over group.mesh_dims of `mesh`; null if the group has no
+  // ranks. The cache owns it. O(1) if it was requested before. INVALID_ARGUMENT: the group has one
+  // rank, or CheckMesh fails; else errors as those of Engine::SplitList.
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                     const GroupOptions& options = {});
   // OK if all ranks of `mesh` are in `root`; INVALID_ARGUMENT names one that is not.
@@ -60,7 +63,7 @@ class GroupCache {
   const DeviceMesh& mesh() const { return mesh_; }
 
  private:
-  using CacheKey = std::pair<RankList, std::string>;  // the options' text
+  using CacheKey = std::pair<RankList, std::string>;  // ranks, and GroupOptions::ToString()
   struct Asked {
     DeviceMesh mesh;
     DimSet mesh_dims;

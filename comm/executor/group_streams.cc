@@ -70,8 +70,8 @@ void GroupStream::NoteDone(int64_t use) {
 }
 
 GroupStreams::~GroupStreams() {
-  // End all streams before any workspace is freed: a program that uses one lane's workspace may end
-  // on another lane.
+  // End all streams before any workspace is freed: a program that uses one stream's workspace may
+  // end on another stream.
   for (const auto& [communicator, lane] : lanes_) lane->EndStream();
 }
 

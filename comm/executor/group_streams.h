@@ -1,14 +1,15 @@
-// The streams of a redistributor, called lanes: one for each communicator, and one for programs
-// without any. Each lane has a workspace for the programs that begin on it. Internal.
+// The streams on which a redistributor runs programs: one for each communicator, and one for
+// programs without any. Each has a workspace for the programs that begin on it.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(GroupStream * lane, lanes.Of(communicator));
+//   MESHIFT_ASSIGN_OR_RETURN(GroupStream * lane, streams.Of(communicator));
 //   MESHIFT_ASSIGN_OR_RETURN(void* workspace, lane->Reserve(bytes));
 //   MESHIFT_RETURN_IF_ERROR(lane->BeginUse());
 //   ... work that begins on lane->stream() and ends on another stream, `end` ...
 //   MESHIFT_ASSIGN_OR_RETURN(int64_t use, lane->EndUse(end));
 //
-// Work that uses a lane's workspace waits, on its stream, for earlier work that uses it. The host
-// never waits. Not thread-safe, except NoteDone().
+// Work that uses a workspace waits, on its stream, for earlier work that uses the same one. The
+// calling thread never waits. Errors are the engine's. Not thread-safe, except NoteDone(). Internal
+// to the redistributor.
 #ifndef MESHIFT_COMM_EXECUTOR_GROUP_STREAMS_H_
 #define MESHIFT_COMM_EXECUTOR_GROUP_STREAMS_H_
 
@@ -41,7 +42,7 @@ class GroupStream {
     MESHIFT_RETURN_IF_ERROR(Grow(bytes));
     return data_;
   }
-  // Later work on this stream may use the workspace.
+  // Later work on this stream may use the workspace: it waits for the last use.
   ABSL_ATTRIBUTE_HOT absl::Status BeginUse();
   // Ends a use, whose work is done once all work now on `end` is. Returns the number of the use,
   // for NoteDone.
@@ -79,11 +80,11 @@ class GroupStream {
 
 class GroupStreams {
  public:
-  // `single`: one lane for all communicators.
+  // `single`: one GroupStream for all communicators.
   GroupStreams(Engine* engine, bool single) : engine_(engine), single_(single) {}
   ~GroupStreams();
 
-  // The lane of a communicator, or of programs without one (null). Made on the first request.
+  // The stream of a communicator, or of programs without one (null). Made on the first request.
   absl::StatusOr<GroupStream*> Of(Communicator* communicator);
 
  private:

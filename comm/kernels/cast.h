@@ -4,8 +4,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(CastFunction cast, CastFunctionOf(DType::kBF16, DType::kF32));
 //   cast(in, out, 4096);                   // 4096 contiguous elements
 //
-// NaN becomes the positive quiet NaN without payload, in each component of a complex number. A cast
-// to the same dtype copies the bytes (for f4e2m1 the count must be even).
+// In a cast to another float dtype NaN becomes the positive quiet NaN without payload (f8e4m3: its
+// positive NaN), in each component of a complex number. A cast to the same dtype copies the bytes
+// (for f4e2m1 the count must be even). Counts are in elements. A CastFunction checks nothing.
 #ifndef MESHIFT_COMM_KERNELS_CAST_H_
 #define MESHIFT_COMM_KERNELS_CAST_H_
 

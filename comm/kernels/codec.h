@@ -1,11 +1,13 @@
-// Codecs: for each dtype the stored type, Decode to the type in which values are computed, and
+// Codecs: for each real dtype the stored type, Decode to the type in which values are computed, and
 // Encode from any such type. Casts and reductions use them, on the CPU and in CUDA kernels.
 //
 //   using Codec = decltype(CodecFor<kCodeBF16>());
 //   float x = Codec::Decode(uint16_t{0x3f80});   // 1.0
 //   uint16_t y = Codec::Encode(1.00390625);      // 0x3f80; rounded once from any type
 //
-// Compile with -ffp-contract=off (nvcc: --fmad=false).
+// A complex dtype has the codec of its components; f4e2m1 has none. Decode accepts any bits;
+// nothing returns an error. The thread must be in the default floating-point mode
+// (float_environment.h). Compile with -ffp-contract=off (nvcc: --fmad=false).
 #ifndef MESHIFT_COMM_KERNELS_CODEC_H_
 #define MESHIFT_COMM_KERNELS_CODEC_H_
 
@@ -28,7 +30,8 @@ MESHIFT_HOST_DEVICE constexpr bool IsNan(T value) {
 }
 
 // `value` as f32, rounded to odd: toward zero, with the last bit set if the result is inexact. Then
-// rounding the result to a format of at most 22 digits gives the same as rounding `value`.
+// rounding the result to a format of at most 22 digits gives the same as rounding `value` (Boldo
+// and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 MESHIFT_HOST_DEVICE inline float RoundToOdd(double value) {
   const auto nearest = static_cast<float>(value);
   const double back = nearest;
@@ -38,7 +41,7 @@ MESHIFT_HOST_DEVICE inline float RoundToOdd(double value) {
   return std::bit_cast<float>(bits);
 }
 
-// An integer as f64, rounded to odd.
+// An integer as f64, rounded to odd: exact below 2^53, else to a multiple of 2^11.
 MESHIFT_HOST_DEVICE inline double RoundToOdd(uint64_t value) {
   constexpr uint64_t kDropped = (1 << 11) - 1;
   if (value >> 53 != 0 && (value & kDropped) != 0) value = (value & ~kDropped) | (kDropped + 1);

@@ -18,7 +18,7 @@
 namespace meshift {
 namespace {
 
-// A dim with fewer elements does not make a transposing copy worthwhile.
+// In elements: a smaller dim does not make a transposing copy worthwhile.
 constexpr int64_t kMinTransposeSize = 4;
 
 absl::Status CheckCopy(const Shape& shape, const Shape& src_strides, const Shape& dst_strides) {

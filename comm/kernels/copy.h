@@ -4,6 +4,8 @@
 //
 //   MESHIFT_ASSIGN_OR_RETURN(StridedCopy copy, StridedCopy::Create(box_copy, DType::kBF16));
 //   copy.Run();
+//
+// Source and target must not overlap; that is not checked. Addresses need no alignment.
 #ifndef MESHIFT_COMM_KERNELS_COPY_H_
 #define MESHIFT_COMM_KERNELS_COPY_H_
 

@@ -52,7 +52,7 @@ MESHIFT_INLINE inline void MoveRun(const char* src, char* dst, int64_t bytes) {
   if (done < bytes) Move<kBytes>(src + bytes - kBytes, dst + bytes - kBytes);
 }
 
-constexpr int64_t kLine = 64;
+constexpr int64_t kLine = 64;  // bytes of a cache line
 
 // Writes a whole cache line at `dst`, which is aligned to it, without reading the line first.
 template <typename Level>
@@ -95,7 +95,6 @@ void MoveRuns(CopyRow row) {
   });
 }
 
-// Copies runs of exactly kBytes.
 template <int kBytes>
 void MoveElements(CopyRow row) {
   for (int64_t i = 0; i < row.count; ++i) {

@@ -1,4 +1,11 @@
-// The inner loops of StridedCopy (copy.h): rows of contiguous runs, and transposed planes.
+// The inner loops of StridedCopy (copy.h) on the CPU: rows of contiguous runs, and transposed
+// planes.
+//
+//   CopyRuns({.src = in, .src_stride = 256, .dst = out, .dst_stride = 64, .count = 8, .bytes = 64},
+//            /*stream=*/false);
+//
+// Strides are in bytes. Addresses need no alignment; source and target must not overlap. Nothing is
+// checked. Safe for concurrent use. Internal to the CPU engines.
 #ifndef MESHIFT_COMM_KERNELS_COPY_ROWS_H_
 #define MESHIFT_COMM_KERNELS_COPY_ROWS_H_
 
@@ -7,7 +14,7 @@
 
 namespace meshift {
 
-// `count` runs of `bytes` bytes; strides, in bytes, lead from one run to the next.
+// `count` runs of `bytes` bytes; strides lead from one run to the next.
 struct CopyRow {
   const char* src;
   int64_t src_stride;

@@ -1,6 +1,6 @@
-// Sets a thread's floating-point mode to the default (round to nearest, keep subnormals), and
-// checks the arithmetic of the CPU kernels. A program that gcc links with -ffast-math starts in
-// another mode, which its threads inherit.
+// Sets the calling thread's floating-point mode to the default (round to nearest, keep subnormals),
+// and checks the arithmetic of the CPU kernels. A program that gcc links with -ffast-math starts in
+// another mode, which its threads inherit. Compiles for x86-64 and aarch64 only.
 //
 //   const DefaultFloatMode mode;     // until the end of the block
 //
@@ -17,8 +17,7 @@
 
 namespace meshift {
 
-// The thread computes in the default mode during the object's lifetime; then the previous mode is
-// restored.
+// Sets the default mode. The destructor, on the same thread, restores the previous mode.
 class DefaultFloatMode {
  public:
 #if defined(__SSE2__)

@@ -1,6 +1,6 @@
 // MESHIFT_HOST_DEVICE before a function: nvcc compiles it for the device too, so that CUDA kernels
-// and the CPU share the source of their arithmetic. Such code may include the standard library
-// only.
+// and the CPU share the source of their arithmetic. Empty for other compilers. A header with such
+// functions may include only the standard library and other such headers.
 #ifndef MESHIFT_COMM_KERNELS_HOST_DEVICE_H_
 #define MESHIFT_COMM_KERNELS_HOST_DEVICE_H_
 

@@ -50,6 +50,7 @@ const char* At(const void* base, int64_t i) {
   return static_cast<const char*>(base) + i * static_cast<int64_t>(sizeof(T));
 }
 
+// Applies ReduceSpec::shift.
 template <typename C>
 void ShiftBlock(int64_t shift, int64_t count, typename C::Stored* block) {
   using Stored = typename C::Stored;
@@ -65,7 +66,6 @@ void ShiftBlock(int64_t shift, int64_t count, typename C::Stored* block) {
   }
 }
 
-// acc[i] = decode(in[i]).
 template <typename Reducer>
 void DecodeBlock(Reducer reducer, const char* in, int64_t count, typename Reducer::Acc* out) {
   ForThisMachine([=](auto) MESHIFT_INLINE {
@@ -76,7 +76,6 @@ void DecodeBlock(Reducer reducer, const char* in, int64_t count, typename Reduce
   });
 }
 
-// acc[i] = combine(acc[i], decode(in[i])).
 template <typename Reducer>
 void CombineBlock(Reducer reducer, const char* in, int64_t count, typename Reducer::Acc* inout) {
   ForThisMachine([=](auto) MESHIFT_INLINE {
@@ -87,7 +86,6 @@ void CombineBlock(Reducer reducer, const char* in, int64_t count, typename Reduc
   });
 }
 
-// out[i] = encode(acc[i]).
 template <typename Reducer>
 void EncodeBlock(Reducer reducer, const typename Reducer::Acc* in, int64_t count,
                  typename Reducer::Stored* out) {

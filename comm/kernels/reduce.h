@@ -1,5 +1,6 @@
-// Reduces contributions element by element on the CPU, in a given order. The arithmetic is the same
-// on every engine:
+// Reduces contributions element by element on the CPU, in a given order. All reductions of the
+// local and MPI engines have this arithmetic. So have those of the NCCL engine, except that NCCL's
+// own sums and products of f16 and bf16 round more often (docs/nccl.md):
 //
 //   f16, bf16, f8   sum, avg, product in f32, rounded once to nearest even (small_float.h)
 //   f32, f64        in their own precision
@@ -18,6 +19,8 @@
 //
 //   ReduceSpec spec{.dtype = DType::kBF16, .reduction = {.op = ReduceOp::kAvg, .divisor = 8}};
 //   Reduce(spec, inputs, 0, count, out);
+//
+// Counts are in elements; addresses need no alignment. Safe for concurrent use.
 #ifndef MESHIFT_COMM_KERNELS_REDUCE_H_
 #define MESHIFT_COMM_KERNELS_REDUCE_H_
 

@@ -6,8 +6,9 @@
 //   total = reducer.Combine(total, reducer.Decode(b));
 //   uint16_t result = reducer.Encode(total);
 //
-// comm/kernels/reduce.h defines the results. Compile with -ffp-contract=off (nvcc: --fmad=false),
-// and without the options that strict_math.h refuses.
+// comm/kernels/reduce.h defines the results. Nothing is checked: divisors must be positive, and the
+// thread must be in the default floating-point mode (float_environment.h). Compile with
+// -ffp-contract=off (nvcc: --fmad=false), and without the options that strict_math.h refuses.
 #ifndef MESHIFT_COMM_KERNELS_REDUCERS_H_
 #define MESHIFT_COMM_KERNELS_REDUCERS_H_
 
@@ -35,7 +36,6 @@ struct Multiply {
   }
 };
 
-// Sums and products of floats.
 template <typename C, typename Op>
 struct FloatReducer {
   using Stored = typename C::Stored;
@@ -45,7 +45,6 @@ struct FloatReducer {
   MESHIFT_HOST_DEVICE Stored Encode(Acc value) const { return C::Encode(value); }
 };
 
-// Averages of floats.
 template <typename C>
 struct FloatAverager : FloatReducer<C, Add> {
   using Stored = typename C::Stored;

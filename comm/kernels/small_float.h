@@ -3,10 +3,11 @@
 //   float x = F16::ToFloat(0x3c00);          // 1.0
 //   uint16_t y = BF16::FromFloat(1.00390625f);  // 0x3f80, the even one of two neighbours
 //
-// NaN becomes the canonical (positive, quiet) NaN of the format. A finite value that rounds beyond
-// the largest becomes infinity. f8e4m3 is OCP's E4M3 and has no infinity: such values, and
-// infinity, become NaN (the non-saturating mode). Subnormals are kept. The functions do not branch,
-// so loops over them vectorise.
+// ToFloat is exact. In FromFloat NaN becomes the canonical (positive, quiet) NaN of the format, and
+// a finite value that rounds beyond the largest becomes infinity. f8e4m3 is OCP's E4M3 and has no
+// infinity: such values, and infinity, become NaN (the non-saturating mode). Subnormals are kept,
+// if the thread is in the default floating-point mode (float_environment.h). The functions do not
+// branch, so loops over them vectorise.
 #ifndef MESHIFT_COMM_KERNELS_SMALL_FLOAT_H_
 #define MESHIFT_COMM_KERNELS_SMALL_FLOAT_H_
 

@@ -1,5 +1,5 @@
-// For files whose results are promised bit for bit: refuses compiler options that change
-// arithmetic.
+// For files whose results are promised bit for bit: refuses, by #error, compiler options that
+// change arithmetic, and has Rounded(), which keeps a product from being fused with a sum.
 //
 //   #include "comm/kernels/strict_math.h"
 //
@@ -7,7 +7,7 @@
 //
 // Such options let a compiler reorder sums, multiply by a reciprocal, or ignore NaN, infinity and
 // the sign of zero. CheckArithmetic() of float_environment.h finds at run time those that set no
-// macro.
+// macro. Rounded() works on x86-64 and aarch64 only.
 #ifndef MESHIFT_COMM_KERNELS_STRICT_MATH_H_
 #define MESHIFT_COMM_KERNELS_STRICT_MATH_H_
 

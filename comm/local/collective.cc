@@ -25,7 +25,7 @@ namespace {
 
 using Kind = CollectiveCall::Kind;
 
-constexpr int64_t kPartBytes = int64_t{1} << 20;  // read and written
+constexpr int64_t kPartBytes = int64_t{1} << 20;  // read or written by the members
 constexpr int kMaxParts = 64;
 constexpr int64_t kBlockBytes = 16 << 10;  // all_reduce: reduced, then copied to all members
 

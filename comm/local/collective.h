@@ -1,5 +1,13 @@
 // One collective of the in-process engine: the call on which members must agree, the pairing of
-// messages, and the data movement for all members. Knows nothing of streams (group.h).
+// messages, and the data movement for all members.
+//
+//   CollectiveWork work;
+//   work.call = {.kind = CollectiveKind::kAllGather, .dtype = DType::kF32, .count = 8};
+//   work.members = {{in0, out0}, {in1, out1}};
+//   for (int part = 0; part < work.NumParts(); ++part) work.RunPart(part, work.NumParts());
+//
+// Counts are in elements. CollectiveWork checks nothing: the call must pass Check(), and buffers
+// must not be null. group.h adds streams and errors. Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 #define MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 
@@ -61,8 +69,9 @@ struct Transfer {
   void* dst = nullptr;        // null in a send that is not paired yet
 };
 
-// Pairs each send with its receive; the lists may be in any order. Empty messages are dropped.
-// FAILED_PRECONDITION names both world ranks if the lists do not match. `ranks` are the members'.
+// Pairs each send with its receive; the lists may be in any order, and are sorted. Empty messages
+// are dropped. `ranks`: the members' world ranks, for errors. FAILED_PRECONDITION: the lists do not
+// match, or a pair has two messages.
 absl::Status PairTransfers(absl::Span<const int64_t> ranks, std::vector<Transfer>* sends,
                            std::vector<Transfer>* recvs, std::vector<Transfer>* pairs);
 
@@ -74,7 +83,7 @@ class CollectiveWork {
   std::vector<Transfer> transfers;  // send_recv
   ReduceSpec spec;                  // all_reduce, reduce_scatter
 
-  // About one part per MiB read and written; at least 1, at most 64.
+  // About one part per MiB that the members read or write; at least 1, at most 64.
   int NumParts() const;
   void RunPart(int part, int num_parts) const;
 

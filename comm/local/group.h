@@ -1,5 +1,13 @@
 // A group of ranks of a LocalWorld, shared by its members, and its collectives in progress. The
 // k-th calls of all members are one collective.
+//
+//   const MutexLock lock(scheduler->mutex());
+//   const absl::Status status = group->Call(*scheduler, call, settings);
+//   scheduler->Settle();
+//
+// Any error ends the group for all members: INVALID_ARGUMENT for a refused call,
+// FAILED_PRECONDITION for calls that differ, DEADLINE_EXCEEDED if a member does not arrive in time,
+// ABORTED after Abort(). Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_GROUP_H_
 #define MESHIFT_COMM_LOCAL_GROUP_H_
 
@@ -22,7 +30,7 @@ namespace meshift {
 
 class Group;
 
-// One call of one member.
+// One call of one member. `sends` and `recvs` need not outlive Group::Call.
 struct MemberCall {
   int member = 0;
   CollectiveCall call;
@@ -69,7 +77,7 @@ class Collective final : public Rendezvous, public std::enable_shared_from_this<
   bool done_ = false;
 };
 
-// All methods but the constructor and ranks() require the scheduler's lock.
+// Call, Fail, Abort, status and OnDone require the scheduler's lock; the others return constants.
 class Group : public std::enable_shared_from_this<Group> {
  public:
   // `number` is the group's index in its partition; `id` is unique in the world.
@@ -84,12 +92,14 @@ class Group : public std::enable_shared_from_this<Group> {
   // Puts a member's next call on its stream. An error ends the group and fails the stream.
   absl::Status Call(Scheduler& scheduler, const MemberCall& call,
                     const ReductionSettings& settings);
-  // Ends the group and all collectives that still wait for members with `status`. Later calls do
-  // nothing.
+  // Ends the group and all collectives that still wait for members with `status`. Does nothing if
+  // the group has ended.
   void Fail(Scheduler& scheduler, const absl::Status& status);
+  // As Fail(), with ABORTED; later calls of members return it even after another error.
   void Abort(Scheduler& scheduler, int64_t by_rank);
   // OK, or the error with which the group ended.
   const absl::Status& status() const { return status_; }
+  // Drops the collectives that are done.
   void OnDone();
 
  private:

@@ -1,4 +1,6 @@
-// The Communicator of the in-process engine: one member's handle of a Group.
+// The Communicator of the in-process engine: one member's handle of a Group. meshift/communicator.h
+// has the rules for calls and threads. Any error of a call ends the group for all members
+// (group.h). Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_LOCAL_COMMUNICATOR_H_
 #define MESHIFT_COMM_LOCAL_LOCAL_COMMUNICATOR_H_
 

@@ -20,7 +20,7 @@
 namespace meshift {
 namespace {
 
-constexpr int64_t kPartBytes = int64_t{1} << 20;
+constexpr int64_t kPartBytes = int64_t{1} << 20;  // bytes
 constexpr int64_t kMaxParts = 64;
 
 int PartsFor(int64_t bytes) {

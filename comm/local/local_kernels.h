@@ -1,5 +1,11 @@
 // The kernels of the in-process engine (copy, fill, cast, reduce) as jobs of a stream. A large job
 // has several parts, which may run concurrently: one per MiB, at most 64.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(task.kernel, CopyKernel::Create(copies, DType::kBF16));
+//   scheduler->Enqueue(stream, std::move(task));
+//
+// CopyKernel::Create has the errors of StridedCopy::Create; the other kernels check nothing.
+// Buffers must live until the job is done. Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_LOCAL_KERNELS_H_
 #define MESHIFT_COMM_LOCAL_LOCAL_KERNELS_H_
 

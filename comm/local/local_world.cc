@@ -151,7 +151,6 @@ struct World {
   LocalSymmetricSets symmetric;
 };
 
-// INVALID_ARGUMENT if `ranks` cannot be split from `parent`.
 absl::Status CheckSplit(const Group& parent, const RankList& ranks) {
   const RankList& all = parent.ranks();
   if (ranks.size() < 2) {

@@ -1,5 +1,6 @@
-// The order of additions in reductions of the in-process engine. Tests use it to reproduce on one
-// machine how a topology changes the bits of a sum.
+// The order in which collectives of the in-process engine combine contributions. Tests set it, to
+// reproduce on one machine how a topology changes the bits of a sum. Exact reductions ignore it.
+// Internal to comm/local; programs call LocalWorld::SetReductionOrder.
 #ifndef MESHIFT_COMM_LOCAL_REDUCTION_ORDER_H_
 #define MESHIFT_COMM_LOCAL_REDUCTION_ORDER_H_
 
@@ -11,7 +12,7 @@ namespace meshift {
 
 struct ReductionSettings {
   ReductionOrder order = ReductionOrder::kRanks;
-  int64_t domain_size = 8;  // kTopology: ranks r with equal r / domain_size share a domain
+  int64_t domain_size = 8;  // kTopology: ranks r with equal r / domain_size share a domain; > 0
 };
 
 }  // namespace meshift

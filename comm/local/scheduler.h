@@ -1,5 +1,8 @@
 // The streams of all ranks of a LocalWorld, and the threads that run their tasks.
 //
+//   scheduler->Enqueue(stream, std::move(task));
+//   MESHIFT_RETURN_IF_ERROR(scheduler->Synchronize(stream));   // the stream's first error
+//
 // A stream is a queue of tasks, of which only the first is in progress: a kernel (a Job), a record
 // (which reaches an event), a wait (for an event), or a rendezvous (a Job that becomes ready when
 // it is the first task of all members' streams). Ready jobs are in one queue. Worker threads and
@@ -9,6 +12,9 @@
 // A stream keeps its first error: it skips later kernels, later events carry the error to the
 // streams that wait for them, and a later rendezvous fails with it. So a result that depends on
 // failed work is never reported as done.
+//
+// Safe for concurrent use, but only one thread at a time may wait in Synchronize() for a stream.
+// Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_SCHEDULER_H_
 #define MESHIFT_COMM_LOCAL_SCHEDULER_H_
 
@@ -135,7 +141,7 @@ class Scheduler {
 
   // Waits until all work of `stream` is done, and runs ready jobs meanwhile. Returns the stream's
   // first error. If no work of this world advances for timeout(), the collective that blocks the
-  // stream fails.
+  // stream fails with DEADLINE_EXCEEDED.
   absl::Status Synchronize(LocalStream& stream);
   // As Synchronize, for the work before `event`, which was recorded on a stream of this scheduler.
   absl::Status Wait(LocalEvent& event);
@@ -176,8 +182,8 @@ class Scheduler {
   Mutex mutex_;
   Job* first_ready_ MESHIFT_GUARDED_BY(mutex_) = nullptr;
   Job* last_ready_ MESHIFT_GUARDED_BY(mutex_) = nullptr;
-  int running_ MESHIFT_GUARDED_BY(mutex_) = 0;  // parts
-  uint64_t progress_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  int running_ MESHIFT_GUARDED_BY(mutex_) = 0;        // parts
+  uint64_t progress_ MESHIFT_GUARDED_BY(mutex_) = 0;  // tasks enqueued plus parts done
   bool stopping_ MESHIFT_GUARDED_BY(mutex_) = false;
   std::vector<LocalStream*> to_advance_ MESHIFT_GUARDED_BY(mutex_);
   std::vector<Sleeper*> sleepers_ MESHIFT_GUARDED_BY(mutex_);  // sleeping threads

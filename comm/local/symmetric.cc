@@ -9,7 +9,7 @@ namespace meshift {
 
 absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> LocalSymmetricSet::Create(
     int64_t group, int members, const SymmetricRequest& request) {
-  constexpr int64_t kAlignment = 4096;
+  constexpr int64_t kAlignment = 4096;  // bytes, a page
   std::shared_ptr<LocalSymmetricSet> set(new LocalSymmetricSet(group, members, request));
   for (int64_t i = 0; i < request.count * members; ++i) {
     void* const data = std::aligned_alloc(kAlignment, RoundUp(request.bytes, kAlignment));

@@ -1,5 +1,11 @@
 // Symmetric memory of the in-process engine. The first member that requests it allocates the
 // buffers of all members, so no member waits.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto set, sets.Get(group, member, request));
+//   LocalSymmetricBuffer buffer(set, /*buffer=*/0, member, [&](int64_t bytes) { used += bytes; });
+//
+// Buffers are aligned to pages; contents are unspecified. Requests must pass CheckRequest
+// (meshift/engine.h). Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_SYMMETRIC_H_
 #define MESHIFT_COMM_LOCAL_SYMMETRIC_H_
 

@@ -6,6 +6,9 @@
 //   task->step = std::shared_ptr<const MpiStep>(steps, &(*steps)[0]);
 //   task->bases = {source, target, workspace};
 //   ... task->step->FillIn(task->bases, &task->copies) ...
+//
+// Enqueue returns INVALID_ARGUMENT unless there is one tensor, and for a null buffer that the
+// program uses. It is not thread-safe; threads may share the steps. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_EXECUTABLE_H_
 #define MESHIFT_COMM_MPI_EXECUTABLE_H_
 
@@ -37,7 +40,7 @@ using MpiBases = std::array<const void*, 3>;
 // One prepared instruction. Immutable; the tasks of many runs share it.
 class MpiStep {
  public:
-  // Whether it is copies or a collective. The default executor runs all other instructions.
+  // Whether it is prepared: copies or a collective. The default executor runs other instructions.
   bool is_ready() const { return is_ready_; }
   // The group of a collective; null for copies.
   const std::shared_ptr<MpiGroup>& group() const { return group_; }

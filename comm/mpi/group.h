@@ -9,8 +9,10 @@
 // agreement.
 //
 // Members compute the tag without communication, because all members of a communicator make their
-// Split calls in the same order: the k-th split of the world has tag (k, 0), the j-th split of that
-// has tag (k, j). The groups of one split are disjoint, so they share one tag.
+// Split calls in the same order. A tag is a pair of numbers, which mpi_engine.cc maps to MPI tags:
+// the k-th split of the world has tag (k, 0), the j-th split of such a group has tag (k, j). The
+// groups of one split are disjoint, so they share one tag. The constructor checks nothing. Safe for
+// concurrent use. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_GROUP_H_
 #define MESHIFT_COMM_MPI_GROUP_H_
 

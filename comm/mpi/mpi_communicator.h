@@ -5,6 +5,9 @@
 //   MpiStream stream(progress);
 //   MESHIFT_RETURN_IF_ERROR(communicator.AllReduce(in, out, 8, DType::kF32, {}, stream));
 //   MESHIFT_RETURN_IF_ERROR(progress->AwaitIdle(stream.state()));
+//
+// meshift/communicator.h has the rules for calls and threads. Refused arguments (INVALID_ARGUMENT),
+// other than a stream of another engine, end the group on this rank. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_
 #define MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_
 

@@ -46,7 +46,7 @@ std::string GroupName(int64_t number, absl::Span<const int64_t> ranks) {
   return fmt::format("group {} {{{}}}", number, fmt::join(ranks, ","));
 }
 
-// The first line of it. Any thread may ask, at any time.
+// The first line of MPI's version text. MPI allows this call to any thread, at any time.
 std::string MpiLibraryVersion() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text = {};
   int length = 0;
@@ -79,7 +79,7 @@ class Tags {
   }
   int64_t per_level() const { return per_level_; }
   int Tag(int64_t k, int64_t j) const { return static_cast<int>((k * per_level_ + j) * 2); }
-  // Whether groups can be split from the one with this tag.
+  // Whether groups can be split from the group with this tag: only if its pair is (k, 0).
   bool IsParent(int tag) const { return tag / 2 % per_level_ == 0; }
   int64_t First(int tag) const { return tag / 2 / per_level_; }
 
