@@ -120,6 +120,7 @@ class _Kept(threading.local):
 
 
 _worlds: weakref.WeakKeyDictionary[dist.ProcessGroup, World] = weakref.WeakKeyDictionary()
+_making_world = threading.Lock()
 
 
 def current_world() -> World:
@@ -129,8 +130,11 @@ def current_world() -> World:
         raise ValueError("torch.distributed.init_process_group() has not been called")
     world = _worlds.get(default)
     if world is None:
-        _forget_destroyed()
-        world = _worlds[default] = World(default)
+        with _making_world:  # threads that begin together share one World
+            world = _worlds.get(default)
+            if world is None:
+                _forget_destroyed()
+                world = _worlds[default] = World(default)
     return world
 
 
