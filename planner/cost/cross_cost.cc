@@ -99,7 +99,7 @@ MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after)
   return lacking;
 }
 
-int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces,
+int64_t MeshPair::LeastNs(const Sharding& before, const DistinctBoxes& boxes,
                           const Sharding& after) const {
   const Lacking lacking = Lacks(before, after);
   if (lacking.total == 0) {
@@ -114,7 +114,7 @@ int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces,
   int64_t messages = 1;
   for (int64_t position = 0; position < std::min(to_size_, kMaxReceivers); ++position) {
     const Box box = after.BoxAt(after.mesh().CoordinateAt(position));
-    messages = std::max(messages, SaturatingMul(contributions, pieces.CountIn(box)) - 1);
+    messages = std::max(messages, SaturatingMul(contributions, boxes.CountIn(box)) - 1);
   }
   BytesByLevel across(level_ + 1, 0);
   across[level_] = SaturatingBytes(before.dtype(), elements);

@@ -42,9 +42,9 @@ class MeshPair {
   };
   Lacking Lacks(const Sharding& before, const Sharding& after) const;
 
-  // A lower bound of the ns of a crossing from `before`, cut into `pieces`, to `after`. REQUIRES:
-  // they are on the first and on the second mesh.
-  int64_t LeastNs(const Sharding& before, const Pieces& pieces, const Sharding& after) const;
+  // A lower bound of the ns of a crossing from `before`, whose boxes are `boxes`, to `after`.
+  // REQUIRES: they are on the first and on the second mesh.
+  int64_t LeastNs(const Sharding& before, const DistinctBoxes& boxes, const Sharding& after) const;
 
  private:
   const Topology& topology_;

@@ -108,7 +108,7 @@ TEST(CrossCost, BoundsAreBelowAndSumsAreRight) {
             const Traffic traffic = MeasureCrossing(crossing, before, after, topology);
             const MeshPair pair(before.mesh(), after.mesh(), topology);
             const std::string what = before.ToString() + " -> " + after.ToString();
-            const int64_t least = pair.LeastNs(before, Pieces(before), after);
+            const int64_t least = pair.LeastNs(before, DistinctBoxes(before), after);
             ASSERT_LE(least, traffic.est_ns) << what;
             tight += 2 * least >= traffic.est_ns ? 1 : 0;
             ++count;
@@ -120,8 +120,9 @@ TEST(CrossCost, BoundsAreBelowAndSumsAreRight) {
             ASSERT_EQ(pair.union_size(), static_cast<int64_t>(crossing.ranks().size()));
             for (const int64_t rank : after.mesh().Ranks()) {
               const int64_t own = crossing.KeptBy(rank) ? 1 : 0;
-              ASSERT_EQ(ContributionsOf(before) * Pieces(before).CountIn(after.LocalBox(rank)),
-                        static_cast<int64_t>(crossing.MessagesTo(rank).size()) + own)
+              ASSERT_EQ(
+                  ContributionsOf(before) * DistinctBoxes(before).CountIn(after.LocalBox(rank)),
+                  static_cast<int64_t>(crossing.MessagesTo(rank).size()) + own)
                   << what;
             }
           }

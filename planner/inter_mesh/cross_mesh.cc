@@ -189,7 +189,7 @@ class InterMeshPlanner {
   // A half that ends at the crossing.
   struct First {
     const Half* half;
-    Pieces pieces;
+    DistinctBoxes boxes;
   };
   // Finds the halves whose value has `dtype` at the crossing. If there are none, returns the error
   // of the first.
@@ -278,7 +278,7 @@ absl::Status InterMeshPlanner::FindFirsts(DType dtype, std::vector<First>* first
     if (!plain_) plain_ = choice;
     is_done_ &= (*half)->is_least;
     if ((!partial && choice.ordered != plain_->ordered) || !(*half)->path) return;
-    firsts->push_back({half->get(), Pieces(source)});
+    firsts->push_back({half->get(), DistinctBoxes(source)});
     halves_.push_back(*std::move(half));
   };
   for (const Sharding& source : CrossSources(from_, dtype)) add(source, false, false);
@@ -308,10 +308,10 @@ absl::Status InterMeshPlanner::AddPairs(DType dtype) {
     if (!(*half)->path || Reduces(*(*half)->path)) return;
     const Half* second = half->get();
     halves_.push_back(*std::move(half));
-    for (const auto& [first, pieces] : firsts) {
+    for (const auto& [first, boxes] : firsts) {
       if (!budget_.Charge(kBoundWork, meshes_.num_shared() + 1)) break;
       const int64_t crossing_ns =
-          meshes_.LeastNs(first->problem.to(), pieces, second->problem.from());
+          meshes_.LeastNs(first->problem.to(), boxes, second->problem.from());
       Pair pair{first, second, 0};
       const PathCost cost = first->cost + second->cost + PathCost{.ns = crossing_ns};
       pair.least = Amount(cost, std::max({first->workspace, second->workspace,

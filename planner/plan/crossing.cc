@@ -214,11 +214,11 @@ int64_t ContributionsOf(const Sharding& sharding) {
   return contributions;
 }
 
-Pieces::Pieces(const Sharding& sharding) {
+DistinctBoxes::DistinctBoxes(const Sharding& sharding) {
   for (Axis& axis : AxesOf(sharding)) begins_.push_back(std::move(axis.begins));
 }
 
-int64_t Pieces::CountIn(const Box& box) const {
+int64_t DistinctBoxes::CountIn(const Box& box) const {
   if (box.IsEmpty()) return 0;
   int64_t count = 1;
   for (size_t k = 0; k < begins_.size(); ++k) {
@@ -231,10 +231,10 @@ int64_t Pieces::CountIn(const Box& box) const {
 }
 
 int64_t Crossing::CountMessages(const Sharding& before, const Sharding& after) {
-  const Pieces pieces(before);
+  const DistinctBoxes boxes(before);
   int64_t count = 0;
   for (const int64_t receiver : after.mesh().Ranks()) {
-    count = SaturatingAdd(count, pieces.CountIn(after.LocalBox(receiver)));
+    count = SaturatingAdd(count, boxes.CountIn(after.LocalBox(receiver)));
   }
   return SaturatingMul(count, ContributionsOf(before));
 }

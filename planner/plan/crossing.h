@@ -42,15 +42,15 @@ struct CrossingMessage {
   friend bool operator==(const CrossingMessage&, const CrossingMessage&) = default;
 };
 
-// The pieces of a value: the distinct boxes that ranks hold.
-class Pieces {
+// The distinct non-empty boxes of a value that ranks hold: its pieces.
+class DistinctBoxes {
  public:
-  explicit Pieces(const Sharding& sharding);
-  // The number of pieces that have an element in `box`.
+  explicit DistinctBoxes(const Sharding& sharding);
+  // The number of these boxes that have an element in `box`.
   int64_t CountIn(const Box& box) const;
 
  private:
-  // By tensor dim: the first index of each piece, then the extent.
+  // By tensor dim: the first index of each interval, then the extent.
   std::vector<std::vector<int64_t>> begins_;
 };
 

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "base/status.h"
 
 namespace meshift {
