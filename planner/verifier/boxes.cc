@@ -31,24 +31,24 @@ Cuts Joined(Cuts first, absl::Span<const int> second) {
   return first;
 }
 
-std::string Where(const MeshShape& world, absl::Span<const int> dims, const Walk& walk) {
+std::string Where(const MeshShape& mesh_shape, absl::Span<const int> dims, const Walk& walk) {
   std::string text;
   for (size_t i = 0; i < dims.size(); ++i) {
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", world.mesh.dim(dims[i]).name,
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", mesh_shape.mesh.dim(dims[i]).name,
                         walk.coordinate()[i]);
   }
   return text;
 }
 
 // The elements of the largest box, over the tensor dims whose cuts do not change.
-Int128 LargestUnchanged(const MeshShape& world, const State& state, const Change& change) {
+Int128 LargestUnchanged(const MeshShape& mesh_shape, const State& state, const Change& change) {
   Int128 elements = 1;
   size_t next = 0;
   for (size_t t = 0; t < state.cuts.size(); ++t) {
     if (next < change.cuts.size() && change.cuts[next].tensor_dim == static_cast<int>(t)) {
       ++next;
     } else {
-      elements *= LargestPiece(world, state, static_cast<int>(t));
+      elements *= LargestPiece(mesh_shape, state, static_cast<int>(t));
     }
   }
   return elements;
@@ -78,13 +78,13 @@ struct Tables {
   std::vector<int64_t> held_for;
 };
 
-std::vector<std::vector<Tables>> MakeTables(const MeshShape& world, const Change& change) {
+std::vector<std::vector<Tables>> MakeTables(const MeshShape& mesh_shape, const Change& change) {
   std::vector<std::vector<Tables>> tables(change.cuts.size());
   for (size_t c = 0; c < tables.size(); ++c) {
     for (const int64_t size : change.cuts[c].parents) {
       const CutChange& cut = change.cuts[c];
-      tables[c].push_back({.before = Pieces(world, size, cut.before, cut.sizes_before),
-                           .after = Pieces(world, size, cut.after, cut.sizes_after),
+      tables[c].push_back({.before = Pieces(mesh_shape, size, cut.before, cut.sizes_before),
+                           .after = Pieces(mesh_shape, size, cut.after, cut.sizes_after),
                            .held_for = {}});
     }
   }
@@ -93,14 +93,14 @@ std::vector<std::vector<Tables>> MakeTables(const MeshShape& world, const Change
 
 // Sets held_for of every holder. Its receivers have the holder's coordinates on the mesh dims
 // `fixed`, which are some of the cuts after.
-void FillHeldFor(const MeshShape& world, const CutChange& cut, absl::Span<const int> fixed,
+void FillHeldFor(const MeshShape& mesh_shape, const CutChange& cut, absl::Span<const int> fixed,
                  Tables* tables) {
   const Cuts free = Without(cut.after, fixed);
   Coverage wanted;
-  Walk outer(world, fixed, {cut.after});
+  Walk outer(mesh_shape, fixed, {cut.after});
   do {
     wanted.Clear();
-    Walk receivers(world, free, {cut.after});
+    Walk receivers(mesh_shape, free, {cut.after});
     do wanted.Add(tables->after[outer.index(0) + receivers.index(0)]);
     while (receivers.Next());
     for (const Interval& piece : tables->before) tables->held_for.push_back(wanted.Covered(piece));
@@ -122,13 +122,13 @@ std::vector<int64_t> Ends(const std::vector<Interval>& pieces) {
 
 // A message is the common part of a piece before and a piece after. It is contiguous in its box if
 // it covers the box along the later tensor dims and has one index along the earlier ones.
-void FindRuns(const MeshShape& world, const State& before, const Change& change,
-              const std::vector<std::vector<Tables>>& tables, Traffic* traffic) {
+void FindContiguous(const MeshShape& mesh_shape, const State& before, const Change& change,
+                    const std::vector<std::vector<Tables>>& tables, Traffic* traffic) {
   bool one_index = true;  // each message has one index along the tensor dims before t
   size_t next = 0;
   for (size_t t = 0; t < before.cuts.size(); ++t) {
     if (next == change.cuts.size() || change.cuts[next].tensor_dim != static_cast<int>(t)) {
-      one_index = one_index && LargestPiece(world, before, static_cast<int>(t)) <= 1;
+      one_index = one_index && LargestPiece(mesh_shape, before, static_cast<int>(t)) <= 1;
       continue;
     }
     bool still_one = one_index;
@@ -138,8 +138,8 @@ void FindRuns(const MeshShape& world, const State& before, const Change& change,
       const auto inside = [](const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
         return std::includes(b.begin(), b.end(), a.begin(), a.end());
       };
-      if (!one_index && !inside(new_ends, old_ends)) traffic->sent_in_runs = false;
-      if (!one_index && !inside(old_ends, new_ends)) traffic->received_in_runs = false;
+      if (!one_index && !inside(new_ends, old_ends)) traffic->sent_contiguous = false;
+      if (!one_index && !inside(old_ends, new_ends)) traffic->received_contiguous = false;
       std::vector<int64_t> all;
       std::set_union(old_ends.begin(), old_ends.end(), new_ends.begin(), new_ends.end(),
                      std::back_inserter(all));
@@ -156,7 +156,7 @@ int64_t Common(const Interval& a, const Interval& b) {
   return std::max<int64_t>(0, std::min(a.high, b.high) - std::max(a.low, b.low));
 }
 
-std::vector<Interval> Pieces(const MeshShape& world, int64_t size, absl::Span<const int> cuts,
+std::vector<Interval> Pieces(const MeshShape& mesh_shape, int64_t size, absl::Span<const int> cuts,
                              const Sizes& sizes) {
   std::vector<Interval> pieces = {{0, size}};
   if (!cuts.empty() && !sizes.empty()) {
@@ -169,7 +169,7 @@ std::vector<Interval> Pieces(const MeshShape& world, int64_t size, absl::Span<co
     cuts.remove_prefix(1);
   }
   for (const int d : cuts) {
-    const int64_t n = world.sizes[d];
+    const int64_t n = mesh_shape.sizes[d];
     std::vector<Interval> finer;
     finer.reserve(pieces.size() * n);
     for (const Interval& whole : pieces) {
@@ -186,33 +186,33 @@ std::vector<Interval> Pieces(const MeshShape& world, int64_t size, absl::Span<co
   return pieces;
 }
 
-Walk::Walk(const MeshShape& world, absl::Span<const int> dims,
-           absl::Span<const absl::Span<const int>> channels)
+Walk::Walk(const MeshShape& mesh_shape, absl::Span<const int> dims,
+           absl::Span<const absl::Span<const int>> table_dims)
     : coordinate_(dims.size(), 0),
-      index_(channels.size(), 0),
-      strides_(dims.size() * channels.size(), 0) {
-  for (const int d : dims) sizes_.push_back(world.sizes[d]);
-  for (size_t c = 0; c < channels.size(); ++c) {
+      index_(table_dims.size(), 0),
+      strides_(dims.size() * table_dims.size(), 0) {
+  for (const int d : dims) sizes_.push_back(mesh_shape.sizes[d]);
+  for (size_t t = 0; t < table_dims.size(); ++t) {
     size_t stride = 1;
-    for (size_t i = channels[c].size(); i-- > 0;) {
-      const int d = channels[c][i];
+    for (size_t i = table_dims[t].size(); i-- > 0;) {
+      const int d = table_dims[t][i];
       const auto at = std::find(dims.begin(), dims.end(), d);
-      if (at != dims.end()) strides_[(at - dims.begin()) * channels.size() + c] = stride;
-      stride *= static_cast<size_t>(world.sizes[d]);
+      if (at != dims.end()) strides_[(at - dims.begin()) * table_dims.size() + t] = stride;
+      stride *= static_cast<size_t>(mesh_shape.sizes[d]);
     }
   }
 }
 
 bool Walk::Next() {
-  const size_t channels = index_.size();
+  const size_t tables = index_.size();
   for (size_t i = sizes_.size(); i-- > 0;) {
-    const size_t* strides = strides_.data() + i * channels;
+    const size_t* strides = strides_.data() + i * tables;
     if (++coordinate_[i] < sizes_[i]) {
-      for (size_t c = 0; c < channels; ++c) index_[c] += strides[c];
+      for (size_t t = 0; t < tables; ++t) index_[t] += strides[t];
       return true;
     }
     coordinate_[i] = 0;
-    for (size_t c = 0; c < channels; ++c) index_[c] -= strides[c] * (sizes_[i] - 1);
+    for (size_t t = 0; t < tables; ++t) index_[t] -= strides[t] * (sizes_[i] - 1);
   }
   return false;
 }
@@ -238,7 +238,7 @@ int64_t Coverage::Below(int64_t index) const {
   return entry.before + std::min(index, entry.interval.high) - entry.interval.low;
 }
 
-std::optional<Uncovered> FindUncovered(const MeshShape& world, const CutChange& cut,
+std::optional<Uncovered> FindUncovered(const MeshShape& mesh_shape, const CutChange& cut,
                                        absl::Span<const int> sources) {
   const Cuts varying = Within(cut.before, sources);
   const Cuts fixed = Without(cut.before, sources);
@@ -246,23 +246,23 @@ std::optional<Uncovered> FindUncovered(const MeshShape& world, const CutChange& 
   const Cuts all = Joined(fixed, free);
   Coverage held;
   for (const int64_t parent : cut.parents) {
-    const std::vector<Interval> before = Pieces(world, parent, cut.before, cut.sizes_before);
-    const std::vector<Interval> after = Pieces(world, parent, cut.after, cut.sizes_after);
-    Walk outer(world, fixed, {cut.before, cut.after});
+    const std::vector<Interval> before = Pieces(mesh_shape, parent, cut.before, cut.sizes_before);
+    const std::vector<Interval> after = Pieces(mesh_shape, parent, cut.after, cut.sizes_after);
+    Walk outer(mesh_shape, fixed, {cut.before, cut.after});
     do {
       held.Clear();
       bool once = true;
-      Walk members(world, varying, {cut.before});
+      Walk members(mesh_shape, varying, {cut.before});
       do once = held.Add(before[outer.index(0) + members.index(0)]) && once;
       while (members.Next());
-      Walk receivers(world, free, {cut.after});
+      Walk receivers(mesh_shape, free, {cut.after});
       do {
         const Interval& wanted = after[outer.index(1) + receivers.index(0)];
         const int64_t found = held.Covered(wanted);
         if (once && found == wanted.size()) continue;
-        std::string where = Where(world, fixed, outer);
+        std::string where = Where(mesh_shape, fixed, outer);
         if (!fixed.empty() && !free.empty()) where += ",";
-        where += Where(world, free, receivers);
+        where += Where(mesh_shape, free, receivers);
         return Uncovered{std::move(where), !once, found, wanted.size()};
       } while (receivers.Next());
     } while (outer.Next());
@@ -270,16 +270,16 @@ std::optional<Uncovered> FindUncovered(const MeshShape& world, const CutChange& 
   return std::nullopt;
 }
 
-Traffic TrafficOfExchange(const MeshShape& world, const State& before, const State& after,
+Traffic TrafficOfExchange(const MeshShape& mesh_shape, const State& before, const State& after,
                           const Change& change) {
   const size_t n = change.cuts.size();
   // The receivers of one holder differ from it in the mesh dims that are cut before and replicated
   // after.
   Int128 copies = 1;
   for (const int d : change.moving) {
-    if (before.dims[d].IsCut() && after.dims[d].IsReplicated()) copies *= world.sizes[d];
+    if (before.dims[d].IsCut() && after.dims[d].IsReplicated()) copies *= mesh_shape.sizes[d];
   }
-  std::vector<std::vector<Tables>> tables = MakeTables(world, change);
+  std::vector<std::vector<Tables>> tables = MakeTables(mesh_shape, change);
   std::vector<Cuts> holder_dims;
   for (size_t c = 0; c < n; ++c) {
     const CutChange& cut = change.cuts[c];
@@ -287,17 +287,17 @@ Traffic TrafficOfExchange(const MeshShape& world, const State& before, const Sta
     for (const int d : cut.after) {
       if (!before.dims[d].IsCut()) fixed.push_back(d);
     }
-    for (Tables& table : tables[c]) FillHeldFor(world, cut, fixed, &table);
+    for (Tables& table : tables[c]) FillHeldFor(mesh_shape, cut, fixed, &table);
     holder_dims.push_back(Joined(std::move(fixed), cut.before));
   }
-  std::vector<absl::Span<const int>> channels;
-  for (const CutChange& cut : change.cuts) channels.push_back(cut.before);
-  for (const CutChange& cut : change.cuts) channels.push_back(cut.after);
-  for (const Cuts& dims : holder_dims) channels.push_back(dims);
+  std::vector<absl::Span<const int>> table_dims;
+  for (const CutChange& cut : change.cuts) table_dims.push_back(cut.before);
+  for (const CutChange& cut : change.cuts) table_dims.push_back(cut.after);
+  for (const Cuts& dims : holder_dims) table_dims.push_back(dims);
 
   Traffic worst;
   ForEachParent(change, [&](absl::Span<const size_t> parents) {
-    Walk walk(world, change.moving, channels);
+    Walk walk(mesh_shape, change.moving, table_dims);
     do {
       Int128 held_for = copies;
       Int128 kept = 1;
@@ -314,14 +314,14 @@ Traffic TrafficOfExchange(const MeshShape& world, const State& before, const Sta
       worst.received = std::max(worst.received, wanted - kept);
     } while (walk.Next());
   });
-  const Int128 unchanged = LargestUnchanged(world, before, change);
+  const Int128 unchanged = LargestUnchanged(mesh_shape, before, change);
   worst.sent = BytesOfElements(before.dtype, worst.sent * unchanged);
   worst.received = BytesOfElements(before.dtype, worst.received * unchanged);
-  FindRuns(world, before, change, tables, &worst);
+  FindContiguous(mesh_shape, before, change, tables, &worst);
   return worst;
 }
 
-std::optional<Sources> SourcesOfPermute(const MeshShape& world, const Change& change) {
+std::optional<Sources> SourcesOfPermute(const MeshShape& mesh_shape, const Change& change) {
   Sources sources(change.moving.size(), -1);
   const auto source_of = [&](int mesh_dim) -> int& {
     return sources[std::find(change.moving.begin(), change.moving.end(), mesh_dim) -
@@ -336,29 +336,29 @@ std::optional<Sources> SourcesOfPermute(const MeshShape& world, const Change& ch
     if (cut.before.size() != cut.after.size()) return std::nullopt;
     if (cut.sizes_before != cut.sizes_after) return std::nullopt;
     for (size_t i = 0; i < cut.before.size(); ++i) {
-      if (world.sizes[cut.before[i]] != world.sizes[cut.after[i]]) return std::nullopt;
+      if (mesh_shape.sizes[cut.before[i]] != mesh_shape.sizes[cut.after[i]]) return std::nullopt;
       source_of(cut.before[i]) = cut.after[i];
       erase(cut.before[i], &only_after);
       erase(cut.after[i], &only_before);
     }
   }
-  const auto smaller = [&](int a, int b) { return world.sizes[a] < world.sizes[b]; };
+  const auto smaller = [&](int a, int b) { return mesh_shape.sizes[a] < mesh_shape.sizes[b]; };
   std::stable_sort(only_before.begin(), only_before.end(), smaller);
   std::stable_sort(only_after.begin(), only_after.end(), smaller);
   if (only_before.size() != only_after.size()) return std::nullopt;
   for (size_t i = 0; i < only_after.size(); ++i) {
-    if (world.sizes[only_after[i]] != world.sizes[only_before[i]]) return std::nullopt;
+    if (mesh_shape.sizes[only_after[i]] != mesh_shape.sizes[only_before[i]]) return std::nullopt;
     source_of(only_after[i]) = only_before[i];
   }
   return sources;
 }
 
-Traffic TrafficOfPermute(const MeshShape& world, const State& before, const Change& change,
+Traffic TrafficOfPermute(const MeshShape& mesh_shape, const State& before, const Change& change,
                          const Sources& sources) {
   const size_t n = change.cuts.size();
-  const std::vector<std::vector<Tables>> tables = MakeTables(world, change);
-  std::vector<absl::Span<const int>> channels;
-  for (const CutChange& cut : change.cuts) channels.push_back(cut.after);
+  const std::vector<std::vector<Tables>> tables = MakeTables(mesh_shape, change);
+  std::vector<absl::Span<const int>> table_dims;
+  for (const CutChange& cut : change.cuts) table_dims.push_back(cut.after);
   absl::InlinedVector<size_t, 4> from(sources.size());  // indices in `moving`
   for (size_t i = 0; i < sources.size(); ++i) {
     from[i] =
@@ -366,7 +366,7 @@ Traffic TrafficOfPermute(const MeshShape& world, const State& before, const Chan
   }
   Int128 worst = 0;
   ForEachParent(change, [&](absl::Span<const size_t> parents) {
-    Walk walk(world, change.moving, channels);
+    Walk walk(mesh_shape, change.moving, table_dims);
     do {
       bool itself = true;
       for (size_t i = 0; i < from.size(); ++i) {
@@ -379,7 +379,7 @@ Traffic TrafficOfPermute(const MeshShape& world, const State& before, const Chan
     } while (walk.Next());
   });
   const Int128 bytes =
-      BytesOfElements(before.dtype, worst * LargestUnchanged(world, before, change));
+      BytesOfElements(before.dtype, worst * LargestUnchanged(mesh_shape, before, change));
   return {.sent = bytes, .received = bytes};
 }
 

@@ -1,10 +1,10 @@
 // Computes the boxes of the ranks in one group before and after a step, and the bytes that must be
 // sent. It shares no code for cuts with the planner (placement/cuts.h).
 //
-//   Pieces(world, 10, {0, 1}, {});           // of [0, 10), cut by mesh dims 0, then 1
-//   Pieces(world, 10, {0, 1}, {3, 0, 7});    // the same, with these sizes for the first cut
-//   FindUncovered(world, cut, {0});          // nullopt: the members' pieces cover each box once
-//   TrafficOfExchange(world, before, after, change);
+//   Pieces(mesh_shape, 10, {0, 1}, {});         // of [0, 10), cut by mesh dims 0, then 1
+//   Pieces(mesh_shape, 10, {0, 1}, {3, 0, 7});  // the same, with these sizes for the first cut
+//   FindUncovered(mesh_shape, cut, {0});        // nullopt: the members' pieces cover each box once
+//   TrafficOfExchange(mesh_shape, before, after, change);
 //
 // A parent is an interval of a tensor dim that the changed cuts divide; the members of a group
 // share it. Time is O(parent sizes * group size), times a logarithm. CheckFields (step.h) keeps the
@@ -42,18 +42,18 @@ int64_t Common(const Interval& a, const Interval& b);  // the number of common i
 // The pieces of [0, size) that `cuts` make, by coordinate; the last cut's coordinate varies
 // fastest. `sizes`: the sizes of the first cut's pieces; empty for ceil chunks. All other cuts are
 // ceil chunks.
-std::vector<Interval> Pieces(const MeshShape& world, int64_t size, absl::Span<const int> cuts,
+std::vector<Interval> Pieces(const MeshShape& mesh_shape, int64_t size, absl::Span<const int> cuts,
                              const Sizes& sizes);
 
-// Iterates over all coordinates of some mesh dims, the last dim fastest. A channel is a list of
-// mesh dims; for each channel it keeps the index into a row-major table over that channel's dims.
-// Dims of a channel that are not iterated count as 0.
+// Iterates over all coordinates of some mesh dims, the last dim fastest, and keeps the indices of
+// the current coordinate in some row-major tables. `table_dims`: the mesh dims of each table. Those
+// that are not iterated count as 0.
 class Walk {
  public:
-  Walk(const MeshShape& world, absl::Span<const int> dims,
-       absl::Span<const absl::Span<const int>> channels);
+  Walk(const MeshShape& mesh_shape, absl::Span<const int> dims,
+       absl::Span<const absl::Span<const int>> table_dims);
 
-  size_t index(size_t channel) const { return index_[channel]; }
+  size_t index(size_t table) const { return index_[table]; }
   // In the order of `dims`.
   absl::Span<const int64_t> coordinate() const { return coordinate_; }
   bool Next();  // false after the last one
@@ -62,7 +62,7 @@ class Walk {
   absl::InlinedVector<int64_t, 6> sizes_;
   absl::InlinedVector<int64_t, 6> coordinate_;
   absl::InlinedVector<size_t, 4> index_;
-  absl::InlinedVector<size_t, 12> strides_;  // [dim * channels + channel]
+  absl::InlinedVector<size_t, 12> strides_;  // [dim * tables + table]
 };
 
 // Disjoint intervals. Counts the indices of another interval that they cover.
@@ -96,25 +96,25 @@ struct Uncovered {
 // Along the tensor dim of `cut`, a rank may take indices from all ranks whose coordinates differ
 // from its own only on the mesh dims `sources`. Finds a rank whose interval after is not covered,
 // each index once, by their intervals before. nullopt: there is none.
-std::optional<Uncovered> FindUncovered(const MeshShape& world, const CutChange& cut,
+std::optional<Uncovered> FindUncovered(const MeshShape& mesh_shape, const CutChange& cut,
                                        absl::Span<const int> sources);
 
 struct Traffic {
-  Int128 sent = 0;               // the most bytes that a rank sends
-  Int128 received = 0;           // the most bytes that a rank receives
-  bool sent_in_runs = true;      // each message is contiguous in the sender's box
-  bool received_in_runs = true;  // each message is contiguous in the receiver's box
+  Int128 sent = 0;                  // the most bytes that a rank sends
+  Int128 received = 0;              // the most bytes that a rank receives
+  bool sent_contiguous = true;      // each message is contiguous in the sender's box
+  bool received_contiguous = true;  // each message is contiguous in the receiver's box
 };
 
 // For all_to_all and exchange. REQUIRES: FindUncovered found nothing.
-Traffic TrafficOfExchange(const MeshShape& world, const State& before, const State& after,
+Traffic TrafficOfExchange(const MeshShape& mesh_shape, const State& before, const State& after,
                           const Change& change);
 
 // For permute, by index in Change::moving: the sender's coordinate on moving[i] is the receiver's
 // on mesh dim sources[i]. nullopt unless the cuts before and after have equal sizes pairwise.
 using Sources = absl::InlinedVector<int, 4>;
-std::optional<Sources> SourcesOfPermute(const MeshShape& world, const Change& change);
-Traffic TrafficOfPermute(const MeshShape& world, const State& before, const Change& change,
+std::optional<Sources> SourcesOfPermute(const MeshShape& mesh_shape, const Change& change);
+Traffic TrafficOfPermute(const MeshShape& mesh_shape, const State& before, const Change& change,
                          const Sources& sources);
 
 }  // namespace meshift::verifier_internal

@@ -21,7 +21,7 @@ const Cuts& ScatteredCuts(const StepView& view, const CutChange& cut) {
 bool BoxesAreRuns(const StepView& view) {
   const State& scattered = view.step.op == StepOp::kReduceScatter ? view.after : view.before;
   for (int t = 0; t < view.change.cuts.back().tensor_dim; ++t) {
-    if (LargestPiece(view.world, scattered, t) > 1) return false;
+    if (LargestPiece(view.mesh_shape, scattered, t) > 1) return false;
   }
   return true;
 }
@@ -29,34 +29,34 @@ bool BoxesAreRuns(const StepView& view) {
 // Whether, in every group, the ranks ascend in the order of their boxes. `order`: the cuts,
 // outermost first. Groups without elements do not count. O(ranks log runs).
 bool ListedRanksAscend(const StepView& view, const Cuts& order) {
-  const MeshShape& world = view.world;
+  const MeshShape& mesh_shape = view.mesh_shape;
   const State& gathered = view.step.op == StepOp::kReduceScatter ? view.before : view.after;
   Cuts all;
   Cuts others;
-  for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
-    if (world.sizes[d] == 1) continue;
+  for (int d = 0; d < static_cast<int>(mesh_shape.sizes.size()); ++d) {
+    if (mesh_shape.sizes[d] == 1) continue;
     all.push_back(d);
     if (!Contains(view.step.mesh_dims, d)) others.push_back(d);
   }
-  std::vector<absl::Span<const int>> channels = {all};
+  std::vector<absl::Span<const int>> table_dims = {all};
   std::vector<std::vector<Interval>> parents;
   for (size_t t = 0; t < gathered.cuts.size(); ++t) {
     if (gathered.cuts[t].empty()) continue;
-    parents.push_back(Pieces(world, world.shape[t], gathered.cuts[t], gathered.sizes[t]));
-    channels.push_back(gathered.cuts[t]);
+    parents.push_back(Pieces(mesh_shape, mesh_shape.shape[t], gathered.cuts[t], gathered.sizes[t]));
+    table_dims.push_back(gathered.cuts[t]);
   }
-  Walk groups(world, others, channels);
+  Walk groups(mesh_shape, others, table_dims);
   do {
     bool empty = false;
     for (size_t i = 0; i < parents.size(); ++i) {
       empty = empty || parents[i][groups.index(i + 1)].size() == 0;
     }
     if (empty) continue;
-    Walk members(world, order, {all});
+    Walk members(mesh_shape, order, {all});
     int64_t last = -1;
     do {
       const int64_t rank =
-          world.mesh.RankAt(static_cast<int64_t>(groups.index(0) + members.index(0)));
+          mesh_shape.mesh.RankAt(static_cast<int64_t>(groups.index(0) + members.index(0)));
       if (rank < last) return false;
       last = rank;
     } while (members.Next());
@@ -71,7 +71,7 @@ bool IsPacked(const StepView& view) {
     const Cuts& scattered = ScatteredCuts(view, cut);
     order.insert(order.end(), scattered.begin(), scattered.end());
   }
-  if (!view.world.mesh.IsRowMajor()) return !ListedRanksAscend(view, order);
+  if (!view.mesh_shape.mesh.IsRowMajor()) return !ListedRanksAscend(view, order);
   for (size_t i = 1; i < order.size(); ++i) {
     if (order[i] < order[i - 1]) return true;
   }
@@ -80,7 +80,7 @@ bool IsPacked(const StepView& view) {
 
 // The bytes that a group's members hold together, without the smallest box, in the worst group.
 Int128 BytesButSmallest(const StepView& view) {
-  const MeshShape& world = view.world;
+  const MeshShape& mesh_shape = view.mesh_shape;
   const bool scatters = view.step.op == StepOp::kReduceScatter;
   const State& scattered = scatters ? view.after : view.before;
   struct Group {
@@ -92,7 +92,7 @@ Int128 BytesButSmallest(const StepView& view) {
     std::vector<Group> finer;
     for (const int64_t parent : cut.parents) {
       int64_t least = parent;
-      for (const Interval& piece : Pieces(world, parent, ScatteredCuts(view, cut),
+      for (const Interval& piece : Pieces(mesh_shape, parent, ScatteredCuts(view, cut),
                                           scatters ? cut.sizes_after : cut.sizes_before)) {
         least = std::min(least, piece.size());
       }
@@ -104,7 +104,7 @@ Int128 BytesButSmallest(const StepView& view) {
   for (int t = 0; t < static_cast<int>(scattered.cuts.size()); ++t) {
     const bool changes = std::any_of(view.change.cuts.begin(), view.change.cuts.end(),
                                      [&](const CutChange& cut) { return cut.tensor_dim == t; });
-    if (!changes) unchanged *= LargestPiece(world, scattered, t);
+    if (!changes) unchanged *= LargestPiece(mesh_shape, scattered, t);
   }
   Int128 most = 0;
   for (const Group& group : groups) most = std::max(most, group.all - group.least);
@@ -134,17 +134,17 @@ void CountStaged(const StepView& view, StepBytes* bytes) {
   const DType dtype = view.before.dtype;
   const DType wide = *view.step.accumulate_dtype;
   const Int128 block = *view.step.reduce_block;
-  const Int128 n = view.world.GroupSize(view.step.mesh_dims);
+  const Int128 n = view.mesh_shape.GroupSize(view.step.mesh_dims);
   const StageBytes stages{BytesOfElements(dtype, 1), BytesOfElements(wide, 1), n / block, block};
   const Int128 kept = stages.item + (wide == dtype ? 0 : stages.wide_item);
   if (view.step.op == StepOp::kReduceScatter) {
-    const Int128 part = LargestLocal(view.world, view.after);
+    const Int128 part = LargestLocal(view.mesh_shape, view.after);
     bytes->sent = stages.ReduceScatter(part);
     bytes->to_send = n / block * (block - 1) * part * stages.item;
     bytes->to_receive = n * part * kept;
     return;
   }
-  const Int128 whole = LargestLocal(view.world, view.before);
+  const Int128 whole = LargestLocal(view.mesh_shape, view.before);
   const Int128 slice = (whole + n - 1) / n;
   const auto owned = [&](Int128 from, Int128 count) {
     return std::max<Int128>(0, std::min(whole, from + count) - from);
@@ -162,9 +162,9 @@ void CountStaged(const StepView& view, StepBytes* bytes) {
 // smallest part in a reduce_scatter.
 void CountOrdered(const StepView& view, StepBytes* bytes) {
   if (view.step.reduce_stages) return CountStaged(view, bytes);
-  const Int128 n = view.world.GroupSize(view.step.mesh_dims);
+  const Int128 n = view.mesh_shape.GroupSize(view.step.mesh_dims);
   if (view.step.op == StepOp::kAllReduce) {
-    const Int128 whole = LargestLocal(view.world, view.before);
+    const Int128 whole = LargestLocal(view.mesh_shape, view.before);
     const Int128 part = (whole + n - 1) / n;
     bytes->sent = BytesOfElements(view.before.dtype, whole - part + (n - 1) * part);
     bytes->to_receive = BytesOfElements(view.before.dtype, n * part);
@@ -180,12 +180,12 @@ void CountOrdered(const StepView& view, StepBytes* bytes) {
 Int128 RoundUp16(Int128 bytes) { return (bytes + 15) / 16 * 16; }
 
 StepBytes BytesOf(const StepView& view) {
-  const MeshShape& world = view.world;
+  const MeshShape& mesh_shape = view.mesh_shape;
   const Step& step = view.step;
   StepBytes bytes;
-  bytes.in = BytesOfElements(view.before.dtype, LargestLocal(world, view.before));
-  bytes.out = BytesOfElements(view.after.dtype, LargestLocal(world, view.after));
-  const Int128 n = world.GroupSize(step.mesh_dims);
+  bytes.in = BytesOfElements(view.before.dtype, LargestLocal(mesh_shape, view.before));
+  bytes.out = BytesOfElements(view.after.dtype, LargestLocal(mesh_shape, view.after));
+  const Int128 n = mesh_shape.GroupSize(step.mesh_dims);
   if (step.reduce_order == ReduceOrder::kAscending) {
     CountOrdered(view, &bytes);
     return bytes;
@@ -211,16 +211,16 @@ StepBytes BytesOf(const StepView& view) {
       break;
     case StepOp::kAllToAll:
     case StepOp::kExchange: {
-      const Traffic traffic = TrafficOfExchange(world, view.before, view.after, view.change);
+      const Traffic traffic = TrafficOfExchange(mesh_shape, view.before, view.after, view.change);
       bytes.sent = traffic.sent;
-      if (!traffic.sent_in_runs) bytes.to_send = traffic.sent;
-      if (!traffic.received_in_runs) bytes.to_receive = traffic.received;
+      if (!traffic.sent_contiguous) bytes.to_send = traffic.sent;
+      if (!traffic.received_contiguous) bytes.to_receive = traffic.received;
       break;
     }
     case StepOp::kPermute:
-      bytes.sent =
-          TrafficOfPermute(world, view.before, view.change, *SourcesOfPermute(world, view.change))
-              .sent;
+      bytes.sent = TrafficOfPermute(mesh_shape, view.before, view.change,
+                                    *SourcesOfPermute(mesh_shape, view.change))
+                       .sent;
       break;
     default:
       break;

@@ -18,9 +18,9 @@ namespace {
 
 using Result = std::optional<Violation>;
 
-Cuts AllDims(const MeshShape& world) {
+Cuts AllDims(const MeshShape& mesh_shape) {
   Cuts dims;
-  for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) dims.push_back(d);
+  for (int d = 0; d < static_cast<int>(mesh_shape.sizes.size()); ++d) dims.push_back(d);
   return dims;
 }
 
@@ -45,11 +45,12 @@ struct Axis {
 };
 
 Axis AxisOf(const StepView& view, size_t t) {
-  const MeshShape& from = *view.from_world;
-  Axis axis{.before = Pieces(from, from.shape[t], view.before.cuts[t], view.before.sizes[t]),
-            .after = Pieces(view.world, from.shape[t], view.after.cuts[t], view.after.sizes[t]),
-            .filled = {},
-            .meets = {}};
+  const MeshShape& from = *view.from_mesh_shape;
+  Axis axis{
+      .before = Pieces(from, from.shape[t], view.before.cuts[t], view.before.sizes[t]),
+      .after = Pieces(view.mesh_shape, from.shape[t], view.after.cuts[t], view.after.sizes[t]),
+      .filled = {},
+      .meets = {}};
   for (size_t i = 0; i < axis.before.size(); ++i) {
     if (axis.before[i].size() > 0) axis.filled.push_back(i);
   }
@@ -71,7 +72,7 @@ Axis AxisOf(const StepView& view, size_t t) {
 // Each mesh dim cuts at most one tensor dim, so every overlap of a piece and a box after is a
 // message or a kept part of some rank. Hence each tensor dim shows by itself whether all of them
 // are contiguous.
-void FindRuns(absl::Span<const Axis> axes, Traffic* traffic) {
+void FindContiguous(absl::Span<const Axis> axes, Traffic* traffic) {
   bool one_index = true;  // each part has one index along the earlier tensor dims
   for (const Axis& axis : axes) {
     int64_t longest = 0;
@@ -80,8 +81,8 @@ void FindRuns(absl::Span<const Axis> axes, Traffic* traffic) {
         const Interval& piece = axis.before[axis.filled[k]];
         const int64_t common = Common(piece, axis.after[j]);
         longest = std::max(longest, common);
-        if (!one_index && common < piece.size()) traffic->sent_in_runs = false;
-        if (!one_index && common < axis.after[j].size()) traffic->received_in_runs = false;
+        if (!one_index && common < piece.size()) traffic->sent_contiguous = false;
+        if (!one_index && common < axis.after[j].size()) traffic->received_contiguous = false;
       }
     }
     one_index = one_index && longest <= 1;
@@ -173,10 +174,10 @@ class Holders {
 class Messages {
  public:
   Messages(const StepView& view, const Topology& topology)
-      : view_(view), contributions_(view.from_world->GroupSize(view.ReducedDims())) {
+      : view_(view), contributions_(view.from_mesh_shape->GroupSize(view.ReducedDims())) {
     for (size_t t = 0; t < view.before.cuts.size(); ++t) axes_.push_back(AxisOf(view, t));
     FindKeys();
-    holders_.emplace(view.from_world->mesh, key_at_, topology);
+    holders_.emplace(view.from_mesh_shape->mesh, key_at_, topology);
   }
 
   // The number of pairs of a receiver and a piece that it needs a part of. O(receivers).
@@ -190,12 +191,13 @@ class Messages {
   // Sets key_at_: the piece of each rank of mesh 0. Pieces are numbered by the contribution, then
   // by their coordinates along the tensor dims.
   void FindKeys() {
-    const MeshShape& from = *view_.from_world;
-    std::vector<absl::Span<const int>> channels(view_.before.cuts.begin(), view_.before.cuts.end());
+    const MeshShape& from = *view_.from_mesh_shape;
+    std::vector<absl::Span<const int>> table_dims(view_.before.cuts.begin(),
+                                                  view_.before.cuts.end());
     const DimSet reduced = view_.ReducedDims();
-    channels.emplace_back(reduced);
+    table_dims.emplace_back(reduced);
     key_at_.reserve(from.mesh.NumRanks());
-    Walk walk(from, AllDims(from), channels);
+    Walk walk(from, AllDims(from), table_dims);
     do {
       auto key = static_cast<int64_t>(walk.index(axes_.size()));
       bool empty = false;
@@ -207,11 +209,11 @@ class Messages {
     } while (walk.Next());
   }
 
-  // Iterates over the ranks of mesh 1 by position; the channels are the tensor dims.
+  // Iterates over the ranks of mesh 1 by position; the tables are those of the tensor dims.
   Walk Receivers() const {
-    const std::vector<absl::Span<const int>> channels(view_.after.cuts.begin(),
-                                                      view_.after.cuts.end());
-    return {view_.world, AllDims(view_.world), channels};
+    const std::vector<absl::Span<const int>> table_dims(view_.after.cuts.begin(),
+                                                        view_.after.cuts.end());
+    return {view_.mesh_shape, AllDims(view_.mesh_shape), table_dims};
   }
 
   // The bytes that the receiver gets of one contribution. `place`: the indices of its box on the
@@ -283,8 +285,8 @@ Int128 Messages::Receive(int64_t receiver, absl::Span<const size_t> place, int64
 }
 
 void Messages::Run(CrossingTraffic* traffic) {
-  const DeviceMesh& from = view_.from_world->mesh;
-  const DeviceMesh& to = view_.world.mesh;
+  const DeviceMesh& from = view_.from_mesh_shape->mesh;
+  const DeviceMesh& to = view_.mesh_shape.mesh;
   const size_t rank = axes_.size();
   // The indices of the receivers' boxes on the axes, `rank` for each receiver.
   std::vector<size_t> places;
@@ -310,7 +312,7 @@ void Messages::Run(CrossingTraffic* traffic) {
   }
   traffic->contributions = contributions_;
   traffic->bytes.sent = holders_->most_given();
-  FindRuns(axes_, &traffic->bytes);
+  FindContiguous(axes_, &traffic->bytes);
 }
 
 // An exchange may add the contributions of a partial value, in ascending order. If it does not,
@@ -319,24 +321,25 @@ Result CheckReductionFields(const StepView& view) {
   const Step& step = view.step;
   ReductionFields right;
   if (step.op == StepOp::kExchange && step.reduce_op) {
-    right = FieldsOfReduction(*view.from_world, view.before, view.ReducedDims());
+    right = FieldsOfReduction(*view.from_mesh_shape, view.before, view.ReducedDims());
   }
   const std::optional<ReduceOrder>& order = step.reduce_order;
   if (right.op && order != ReduceOrder::kAscending) {
-    return Break("reduce_order", "reduce_order is {}; a step to another mesh needs ascending",
-                 order ? Name(*order) : "null");
+    return MakeViolation("reduce_order",
+                         "reduce_order is {}; a step to another mesh needs ascending",
+                         order ? Name(*order) : "null");
   }
   if (!right.op && order) {
-    return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*order),
-                 Name(step.op));
+    return MakeViolation("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*order),
+                         Name(step.op));
   }
   if (step.reduce_stages) {
-    return Break("reduce_stages", "reduce_stages is {}; {} to another mesh has none",
-                 *step.reduce_stages, Name(step.op));
+    return MakeViolation("reduce_stages", "reduce_stages is {}; {} to another mesh has none",
+                         *step.reduce_stages, Name(step.op));
   }
   if (step.reduce_block && !right.op) {
-    return Break("reduce_block", "reduce_block is {}; {} is not in ascending order",
-                 *step.reduce_block, Name(step.op));
+    return MakeViolation("reduce_block", "reduce_block is {}; {} is not in ascending order",
+                         *step.reduce_block, Name(step.op));
   }
   if (auto broken = ExpectName("reduce_op", "reduce_op", step.reduce_op, right.op)) return broken;
   return ExpectNumber("divisor", "divisor", step.divisor, right.divisor);
@@ -346,25 +349,26 @@ Result CheckReductionFields(const StepView& view) {
 
 Result CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before) {
   if (static_cast<int>(step.op) >= kNumStepOps) {
-    return Break("op", "op {} is not known", static_cast<int>(step.op));
+    return MakeViolation("op", "op {} is not known", static_cast<int>(step.op));
   }
   if (step.op != StepOp::kExchange && step.op != StepOp::kRelabel) {
-    return Break("mesh",
-                 "the step is on mesh {}, the value still on mesh 0; exchange or relabel take it "
-                 "there, {} does not",
-                 step.mesh, Name(step.op));
+    return MakeViolation(
+        "mesh",
+        "the step is on mesh {}, the value still on mesh 0; exchange or relabel take it "
+        "there, {} does not",
+        step.mesh, Name(step.op));
   }
   if (step.after.mesh() != to.mesh() || step.after.shape() != to.shape()) {
-    return Break("after", "'{}' is not a sharding of {} on {}", step.after.ToString(),
-                 to.tensor().ToString(), to.mesh().ToString());
+    return MakeViolation("after", "'{}' is not a sharding of {} on {}", step.after.ToString(),
+                         to.tensor().ToString(), to.mesh().ToString());
   }
   if (step.after.dtype() != dtype_before) {
-    return Break("dtype", "{} leaves dtype {}, not {}", Name(step.op), Name(dtype_before),
-                 Name(step.after.dtype()));
+    return MakeViolation("dtype", "{} leaves dtype {}, not {}", Name(step.op), Name(dtype_before),
+                         Name(step.after.dtype()));
   }
   if (!step.mesh_dims.empty()) {
-    return Break("mesh_dims", "{} to another mesh has no mesh dims; this one has {}", Name(step.op),
-                 step.mesh_dims.size());
+    return MakeViolation("mesh_dims", "{} to another mesh has no mesh dims; this one has {}",
+                         Name(step.op), step.mesh_dims.size());
   }
   return std::nullopt;
 }
@@ -373,19 +377,21 @@ Result CheckCrossingFields(const StepView& view) {
   const Step& step = view.step;
   for (size_t d = 0; d < view.after.dims.size(); ++d) {
     if (!view.after.dims[d].IsPartial()) continue;
-    return Break("after", "{} to another mesh leaves R or a shard on mesh dim {}, not {}",
-                 Name(step.op), view.Name(static_cast<int>(d)), view.after.dims[d].ToString());
+    return MakeViolation("after", "{} to another mesh leaves R or a shard on mesh dim {}, not {}",
+                         Name(step.op), view.Name(static_cast<int>(d)),
+                         view.after.dims[d].ToString());
   }
   if (!step.tensor_dims.empty()) {
-    return Break("tensor_dims", "tensor_dims are [{}]; of a step to another mesh they are []",
-                 fmt::join(step.tensor_dims, ","));
+    return MakeViolation("tensor_dims",
+                         "tensor_dims are [{}]; of a step to another mesh they are []",
+                         fmt::join(step.tensor_dims, ","));
   }
   std::optional<int64_t> size;
   std::optional<int64_t> groups;
   std::optional<StepSizes> sizes;
   std::optional<DType> wire;
   if (step.op == StepOp::kExchange) {
-    size = RanksInEither(view.from_world->mesh, view.world.mesh);
+    size = RanksInEither(view.from_mesh_shape->mesh, view.mesh_shape.mesh);
     groups = 1;
     sizes = StepSizes::kExact;
     wire = view.before.dtype;
@@ -403,13 +409,13 @@ Result CheckCrossingFields(const StepView& view) {
 Result CheckCrossingData(const StepView& view, const Topology& topology, CrossingTraffic* traffic) {
   const DimSet partial = view.ReducedDims();
   if (!partial.empty() && !view.Reduces()) {
-    return Break("data", "mesh dim {} is {} before the step: contributions would be lost",
-                 view.from_world->mesh.dim(partial[0]).name,
-                 view.before.dims[partial[0]].ToString());
+    return MakeViolation("data", "mesh dim {} is {} before the step: contributions would be lost",
+                         view.from_mesh_shape->mesh.dim(partial[0]).name,
+                         view.before.dims[partial[0]].ToString());
   }
   Messages messages(view, topology);
   if (const Int128 pairs = messages.CountPairs(); pairs > kMaxPairs) {
-    return Break(
+    return MakeViolation(
         "scale",
         "{} pairs of a receiver and a piece that it needs are too many to verify; the limit is {}",
         static_cast<int64_t>(std::min<Int128>(pairs, INT64_MAX)), kMaxPairs);
@@ -418,22 +424,23 @@ Result CheckCrossingData(const StepView& view, const Topology& topology, Crossin
   const bool sends = traffic->messages > 0;
   if (sends == (view.step.op == StepOp::kExchange)) return std::nullopt;
   if (!sends) {
-    return Break(
+    return MakeViolation(
         "op",
         "the exchange sends nothing, since every rank holds its box already; it must be a relabel");
   }
   const auto [sender, receiver, elements] = messages.first();
-  return Break("data", "a relabel sends nothing; rank {} needs {} element(s) that rank {} has",
-               receiver, elements, sender);
+  return MakeViolation("data",
+                       "a relabel sends nothing; rank {} needs {} element(s) that rank {} has",
+                       receiver, elements, sender);
 }
 
 StepBytes BytesOfCrossing(const StepView& view, const CrossingTraffic& traffic) {
   StepBytes bytes;
-  bytes.in = BytesOfElements(view.before.dtype, LargestLocal(*view.from_world, view.before));
-  bytes.out = BytesOfElements(view.after.dtype, LargestLocal(view.world, view.after));
+  bytes.in = BytesOfElements(view.before.dtype, LargestLocal(*view.from_mesh_shape, view.before));
+  bytes.out = BytesOfElements(view.after.dtype, LargestLocal(view.mesh_shape, view.after));
   bytes.sent = traffic.bytes.sent;
-  if (!traffic.bytes.sent_in_runs) bytes.to_send = traffic.bytes.sent;
-  if (!traffic.bytes.received_in_runs) bytes.to_receive = traffic.bytes.received;
+  if (!traffic.bytes.sent_contiguous) bytes.to_send = traffic.bytes.sent;
+  if (!traffic.bytes.received_contiguous) bytes.to_receive = traffic.bytes.received;
   // Each contribution to the rank's box has its own place.
   if (view.Reduces()) bytes.to_receive += RoundUp16(traffic.contributions * bytes.out);
   return bytes;

@@ -2,7 +2,7 @@
 // another mesh". Such a step may also add contributions. It computes the messages without the
 // planner's code (planner/plan/crossing.h).
 //
-//   StepView view = {world_after, step, before, after, {}, &world_before};
+//   StepView view = {mesh_shape_after, step, before, after, {}, &mesh_shape_before};
 //   std::optional<Violation> broken = CheckCrossingFields(view);
 //   CrossingTraffic traffic;
 //   if (!broken) broken = CheckCrossingData(view, topology, &traffic);

@@ -75,13 +75,13 @@ class PromiseRules {
 
   Result CheckSingleSourced(size_t i) const {
     const StepView& view = views_[i];
-    const MeshShape& world = view.world;
-    for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
-      if (world.sizes[d] == 1 || !view.before.dims[d].IsReplicated()) continue;
+    const MeshShape& mesh_shape = view.mesh_shape;
+    for (int d = 0; d < static_cast<int>(mesh_shape.sizes.size()); ++d) {
+      if (mesh_shape.sizes[d] == 1 || !view.before.dims[d].IsReplicated()) continue;
       if (Contains(view.step.mesh_dims, d)) continue;
       return Fault(i,
                    "mesh dim {} is replicated: {} groups form each {}, and their bits may differ",
-                   view.Name(d), world.sizes[d], Name(*view.step.reduce_op));
+                   view.Name(d), mesh_shape.sizes[d], Name(*view.step.reduce_op));
     }
     return std::nullopt;
   }
@@ -108,8 +108,8 @@ class PromiseRules {
     const DimSet reduced = view.ReducedDims();
     if (on_source && reduced == right) return std::nullopt;
     return Fault(first, "it reduces over {}{}; source and target are reduced over {}",
-                 view.world_before().Names(reduced), on_source ? "" : " of the target's mesh",
-                 views_.front().world_before().Names(right));
+                 view.mesh_shape_before().Names(reduced), on_source ? "" : " of the target's mesh",
+                 views_.front().mesh_shape_before().Names(right));
   }
 
   // The fault of a reduction for which the plan has no proof.
@@ -127,7 +127,7 @@ class PromiseRules {
         (native != NativeInvariance::kAllReduce || step.op != StepOp::kAllReduce)) {
       return NothingShows(i, fmt::format("option native_invariance is {}", Name(native)));
     }
-    if (AreEquivalent(views_[i].world, step.mesh_dims, plan_.inputs.options.topology)) {
+    if (AreEquivalent(views_[i].mesh_shape, step.mesh_dims, plan_.inputs.options.topology)) {
       return std::nullopt;
     }
     return NothingShows(i, "its groups are not equivalent on the topology");
@@ -135,27 +135,29 @@ class PromiseRules {
 
   // Whether any two members with given coordinates have the same relation in every group: which has
   // the lower rank, and which levels' domains they share.
-  static bool AreEquivalent(const MeshShape& world, absl::Span<const int> mesh_dims,
+  static bool AreEquivalent(const MeshShape& mesh_shape, absl::Span<const int> mesh_dims,
                             const Topology& topology) {
-    const int64_t members = world.GroupSize(mesh_dims);
-    if (members == world.mesh.NumRanks()) return true;
-    if (world.mesh.IsRowMajor() && topology.NumLevels() == 1) return true;
-    if (world.mesh.NumRanks() > kMaxCompared) return DomainsAreDigits(world, mesh_dims, topology);
+    const int64_t members = mesh_shape.GroupSize(mesh_dims);
+    if (members == mesh_shape.mesh.NumRanks()) return true;
+    if (mesh_shape.mesh.IsRowMajor() && topology.NumLevels() == 1) return true;
+    if (mesh_shape.mesh.NumRanks() > kMaxCompared)
+      return DomainsAreDigits(mesh_shape, mesh_dims, topology);
     Cuts all;
     Cuts inside(mesh_dims.begin(), mesh_dims.end());
     Cuts others;
-    for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
-      if (world.sizes[d] == 1) continue;
+    for (int d = 0; d < static_cast<int>(mesh_shape.sizes.size()); ++d) {
+      if (mesh_shape.sizes[d] == 1) continue;
       all.push_back(d);
       if (!Contains(mesh_dims, d)) others.push_back(d);
     }
     std::vector<int64_t> first;  // ranks of the first group
-    Walk groups(world, others, {all});
+    Walk groups(mesh_shape, others, {all});
     do {
       std::vector<int64_t> ranks;
-      Walk walk(world, inside, {all});
+      Walk walk(mesh_shape, inside, {all});
       do {
-        ranks.push_back(world.mesh.RankAt(static_cast<int64_t>(groups.index(0) + walk.index(0))));
+        ranks.push_back(
+            mesh_shape.mesh.RankAt(static_cast<int64_t>(groups.index(0) + walk.index(0))));
       } while (walk.Next());
       if (first.empty()) first = ranks;
       for (size_t a = 0; a < ranks.size(); ++a) {
@@ -176,18 +178,18 @@ class PromiseRules {
   // group are too far apart to share a domain. In the first case the group's own coordinates say
   // which members share one. May be false where a comparison rank by rank would find the groups
   // equivalent.
-  static bool DomainsAreDigits(const MeshShape& world, absl::Span<const int> mesh_dims,
+  static bool DomainsAreDigits(const MeshShape& mesh_shape, absl::Span<const int> mesh_dims,
                                const Topology& topology) {
-    if (!world.mesh.IsRowMajor()) return false;
-    const auto dims = static_cast<int>(world.sizes.size());
+    if (!mesh_shape.mesh.IsRowMajor()) return false;
+    const auto dims = static_cast<int>(mesh_shape.sizes.size());
     int64_t apart = 1;
-    for (int d = dims - 1; d >= 0 && !Contains(mesh_dims, d); --d) apart *= world.sizes[d];
+    for (int d = dims - 1; d >= 0 && !Contains(mesh_dims, d); --d) apart *= mesh_shape.sizes[d];
     for (int level = 0; level + 1 < topology.NumLevels(); ++level) {
       int64_t left = topology.level(level).domain_size;
-      if (left >= world.mesh.NumRanks() || left <= apart) continue;
+      if (left >= mesh_shape.mesh.NumRanks() || left <= apart) continue;
       int d = dims - 1;
-      while (left % world.sizes[d] == 0) left /= world.sizes[d--];
-      if (world.sizes[d] % left != 0) return false;
+      while (left % mesh_shape.sizes[d] == 0) left /= mesh_shape.sizes[d--];
+      if (mesh_shape.sizes[d] % left != 0) return false;
     }
     return true;
   }

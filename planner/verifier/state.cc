@@ -13,7 +13,7 @@ int64_t CeilQuotient(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0)
 
 // The distinct sizes > 0 of the pieces into which `cuts` divide `size`, descending. `ragged`: the
 // sizes of the first cut, empty for ceil chunks.
-absl::InlinedVector<int64_t, 4> PieceSizes(const MeshShape& world, int64_t size,
+absl::InlinedVector<int64_t, 4> PieceSizes(const MeshShape& mesh_shape, int64_t size,
                                            absl::Span<const int> cuts, const Sizes& ragged) {
   absl::InlinedVector<int64_t, 4> sizes;
   if (size > 0) sizes.push_back(size);
@@ -27,7 +27,7 @@ absl::InlinedVector<int64_t, 4> PieceSizes(const MeshShape& world, int64_t size,
   for (const int d : cuts) {
     absl::InlinedVector<int64_t, 4> pieces;
     for (const int64_t whole : sizes) {
-      const int64_t chunk = CeilQuotient(whole, world.sizes[d]);
+      const int64_t chunk = CeilQuotient(whole, mesh_shape.sizes[d]);
       pieces.push_back(chunk);
       if (whole % chunk != 0) pieces.push_back(whole % chunk);
     }
@@ -105,7 +105,7 @@ State StateOf(const Sharding& sharding) {
   return state;
 }
 
-Change ChangeOf(const MeshShape& world, const State& before, const State& after) {
+Change ChangeOf(const MeshShape& mesh_shape, const State& before, const State& after) {
   Change change;
   for (size_t t = 0; t < before.cuts.size(); ++t) {
     const Cuts& b = before.cuts[t];
@@ -119,8 +119,8 @@ Change ChangeOf(const MeshShape& world, const State& before, const State& after)
     cut.before.assign(split.first, b.end());
     cut.after.assign(split.second, a.end());
     cut.parents =
-        PieceSizes(world, world.shape[t], absl::MakeConstSpan(b.data(), split.first - b.begin()),
-                   before.sizes[t]);
+        PieceSizes(mesh_shape, mesh_shape.shape[t],
+                   absl::MakeConstSpan(b.data(), split.first - b.begin()), before.sizes[t]);
     if (split.first == b.begin()) {
       cut.sizes_before = before.sizes[t];
       cut.sizes_after = after.sizes[t];
@@ -135,21 +135,21 @@ Change ChangeOf(const MeshShape& world, const State& before, const State& after)
   return change;
 }
 
-int64_t LargestPiece(const MeshShape& world, const State& state, int t) {
+int64_t LargestPiece(const MeshShape& mesh_shape, const State& state, int t) {
   absl::Span<const int> cuts = state.cuts[t];
-  int64_t size = world.shape[t];
+  int64_t size = mesh_shape.shape[t];
   if (const Sizes& ragged = state.sizes[t]; !ragged.empty()) {
     size = *std::max_element(ragged.begin(), ragged.end());
     cuts.remove_prefix(1);
   }
-  for (const int d : cuts) size = CeilQuotient(size, world.sizes[d]);
+  for (const int d : cuts) size = CeilQuotient(size, mesh_shape.sizes[d]);
   return size;
 }
 
-int64_t LargestLocal(const MeshShape& world, const State& state) {
+int64_t LargestLocal(const MeshShape& mesh_shape, const State& state) {
   int64_t elements = 1;
   for (size_t t = 0; t < state.cuts.size(); ++t) {
-    elements *= LargestPiece(world, state, static_cast<int>(t));
+    elements *= LargestPiece(mesh_shape, state, static_cast<int>(t));
   }
   return elements;
 }
@@ -158,29 +158,29 @@ namespace {
 
 // The smallest piece of `size` indices. A ceil cut makes equal pieces, except the last one that is
 // not empty, which may be shorter.
-int64_t SmallestPieceOf(const MeshShape& world, int64_t size, absl::Span<const int> cuts) {
+int64_t SmallestPieceOf(const MeshShape& mesh_shape, int64_t size, absl::Span<const int> cuts) {
   if (cuts.empty()) return size;
-  const int64_t n = world.sizes[cuts[0]];
-  if (n == 1) return SmallestPieceOf(world, size, cuts.subspan(1));
+  const int64_t n = mesh_shape.sizes[cuts[0]];
+  if (n == 1) return SmallestPieceOf(mesh_shape, size, cuts.subspan(1));
   const int64_t chunk = CeilQuotient(size, n);
   const int64_t rest = size - (n - 1) * chunk;
   if (rest <= 0) return 0;
-  return std::min(SmallestPieceOf(world, chunk, cuts.subspan(1)),
-                  SmallestPieceOf(world, rest, cuts.subspan(1)));
+  return std::min(SmallestPieceOf(mesh_shape, chunk, cuts.subspan(1)),
+                  SmallestPieceOf(mesh_shape, rest, cuts.subspan(1)));
 }
 
 }  // namespace
 
-int64_t SmallestLocal(const MeshShape& world, const State& state) {
+int64_t SmallestLocal(const MeshShape& mesh_shape, const State& state) {
   int64_t elements = 1;
   for (size_t t = 0; t < state.cuts.size(); ++t) {
     const absl::Span<const int> cuts = state.cuts[t];
-    int64_t smallest = world.shape[t];
+    int64_t smallest = mesh_shape.shape[t];
     if (state.sizes[t].empty()) {
-      smallest = SmallestPieceOf(world, smallest, cuts);
+      smallest = SmallestPieceOf(mesh_shape, smallest, cuts);
     } else {
       for (const int64_t size : state.sizes[t]) {
-        smallest = std::min(smallest, SmallestPieceOf(world, size, cuts.subspan(1)));
+        smallest = std::min(smallest, SmallestPieceOf(mesh_shape, size, cuts.subspan(1)));
       }
     }
     elements *= smallest;

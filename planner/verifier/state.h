@@ -1,7 +1,7 @@
 // Converts shardings to the verifier's own form, and computes the cuts that a step changes.
 //
 //   State before = StateOf(plan.from()), after = StateOf(plan.steps()[0].after);
-//   Change change = ChangeOf(world, before, after);
+//   Change change = ChangeOf(mesh_shape, before, after);
 //   change.moving;          // the mesh dims of all cuts that the step removes or adds
 //   change.cuts[0].parents; // the sizes of the intervals that these cuts divide
 //
@@ -87,13 +87,13 @@ struct Change {
   DimSet moving;                           // the mesh dims of these cuts, ascending
 };
 
-Change ChangeOf(const MeshShape& world, const State& before, const State& after);
+Change ChangeOf(const MeshShape& mesh_shape, const State& before, const State& after);
 
 // The size of the largest piece of tensor dim `t`. O(cuts + sizes).
-int64_t LargestPiece(const MeshShape& world, const State& state, int t);
+int64_t LargestPiece(const MeshShape& mesh_shape, const State& state, int t);
 // The elements of the largest, and of the smallest, local box.
-int64_t LargestLocal(const MeshShape& world, const State& state);
-int64_t SmallestLocal(const MeshShape& world, const State& state);
+int64_t LargestLocal(const MeshShape& mesh_shape, const State& state);
+int64_t SmallestLocal(const MeshShape& mesh_shape, const State& state);
 
 bool Contains(absl::Span<const int> dims, int dim);
 

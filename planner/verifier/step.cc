@@ -68,14 +68,14 @@ Result CheckKinds(const StepView& view) {
     const DimState& after = view.after.dims[d];
     if (Contains(step.mesh_dims, d)) {
       if (Leaves(step.op, after)) continue;
-      return Break("after", "{} leaves {} on mesh dim {}, not {}", Name(step.op),
-                   LeavesText(step.op), view.Name(d), after.ToString());
+      return MakeViolation("after", "{} leaves {} on mesh dim {}, not {}", Name(step.op),
+                           LeavesText(step.op), view.Name(d), after.ToString());
     }
     if (before == after) continue;
-    return Break(
+    return MakeViolation(
         moves ? "mesh_dims" : "after",
         "mesh dim {} changes from {} to {}, and the step's mesh_dims [{}] do not include it",
-        view.Name(d), before.ToString(), after.ToString(), view.world.Names(step.mesh_dims));
+        view.Name(d), before.ToString(), after.ToString(), view.mesh_shape.Names(step.mesh_dims));
   }
   return std::nullopt;
 }
@@ -85,9 +85,10 @@ Result CheckCuts(const StepView& view) {
   const Step& step = view.step;
   if (PlacesMovingDims(step.op)) {
     if (step.mesh_dims == view.change.moving) return std::nullopt;
-    return Break("mesh_dims", "mesh_dims are {}; the cuts that change are {}",
-                 view.world.Names(step.mesh_dims),
-                 view.change.moving.empty() ? "none" : view.world.Names(view.change.moving));
+    return MakeViolation(
+        "mesh_dims", "mesh_dims are {}; the cuts that change are {}",
+        view.mesh_shape.Names(step.mesh_dims),
+        view.change.moving.empty() ? "none" : view.mesh_shape.Names(view.change.moving));
   }
   for (const CutChange& cut : view.change.cuts) {
     const Cuts& before = view.before.cuts[cut.tensor_dim];
@@ -109,12 +110,12 @@ Result CheckCuts(const StepView& view) {
     const bool keeps_first = !before.empty() && !expected.empty() && before[0] == expected[0];
     if (view.after.cuts[cut.tensor_dim] == expected) {
       if (view.after.sizes[cut.tensor_dim] == (keeps_first ? sizes : Sizes{})) continue;
-      return Break("after", "{} leaves the sizes of the cuts of tensor dim {} as they were",
-                   Name(step.op), cut.tensor_dim);
+      return MakeViolation("after", "{} leaves the sizes of the cuts of tensor dim {} as they were",
+                           Name(step.op), cut.tensor_dim);
     }
-    return Break("after", "{} leaves tensor dim {} cut by [{}], not by [{}]", Name(step.op),
-                 cut.tensor_dim, view.world.Names(expected),
-                 view.world.Names(view.after.cuts[cut.tensor_dim]));
+    return MakeViolation("after", "{} leaves tensor dim {} cut by [{}], not by [{}]", Name(step.op),
+                         cut.tensor_dim, view.mesh_shape.Names(expected),
+                         view.mesh_shape.Names(view.after.cuts[cut.tensor_dim]));
   }
   return std::nullopt;
 }
@@ -124,8 +125,8 @@ Result CheckGroup(const StepView& view) {
   std::optional<int64_t> size;
   std::optional<int64_t> groups;
   if (IsCollective(step.op)) {
-    size = view.world.GroupSize(step.mesh_dims);
-    groups = view.world.mesh.NumRanks() / *size;
+    size = view.mesh_shape.GroupSize(step.mesh_dims);
+    groups = view.mesh_shape.mesh.NumRanks() / *size;
   }
   if (auto broken = ExpectNumber("group", "group_size", step.group_size, size)) return broken;
   return ExpectNumber("group", "groups", step.groups, groups);
@@ -135,39 +136,41 @@ Result CheckTensorDims(const StepView& view) {
   DimSet right;
   for (const CutChange& cut : view.change.cuts) right.push_back(cut.tensor_dim);
   if (view.step.tensor_dims == right) return std::nullopt;
-  return Break("tensor_dims", "tensor_dims are [{}]; the tensor dims whose cuts change are [{}]",
-               fmt::join(view.step.tensor_dims, ","), fmt::join(right, ","));
+  return MakeViolation("tensor_dims",
+                       "tensor_dims are [{}]; the tensor dims whose cuts change are [{}]",
+                       fmt::join(view.step.tensor_dims, ","), fmt::join(right, ","));
 }
 
 Result CheckReduction(const StepView& view) {
   const Step& step = view.step;
   ReductionFields right;
   if (IsReduction(step.op)) {
-    right = FieldsOfReduction(view.world, view.before, step.mesh_dims);
+    right = FieldsOfReduction(view.mesh_shape, view.before, step.mesh_dims);
     // Without a partial mesh dim there is nothing to compare; CheckData refuses that.
     if (!right.op) right.op = step.reduce_op;
     if (!step.reduce_order) {
-      return Break("reduce_order", "reduce_order is null; {} reduces", Name(step.op));
+      return MakeViolation("reduce_order", "reduce_order is null; {} reduces", Name(step.op));
     }
   } else if (step.reduce_order) {
-    return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*step.reduce_order),
-                 Name(step.op));
+    return MakeViolation("reduce_order", "reduce_order is {}; {} reduces nothing",
+                         Name(*step.reduce_order), Name(step.op));
   }
   if (step.reduce_block && step.reduce_order != ReduceOrder::kAscending) {
-    return Break("reduce_block", "reduce_block is {}; {} is not in ascending order",
-                 *step.reduce_block, Name(step.op));
+    return MakeViolation("reduce_block", "reduce_block is {}; {} is not in ascending order",
+                         *step.reduce_block, Name(step.op));
   }
   if (step.reduce_stages) {
     // Needs two or more whole blocks, each of two or more contributions.
     const int64_t block = step.reduce_block.value_or(0);
-    const int64_t size = view.world.GroupSize(step.mesh_dims);
+    const int64_t size = view.mesh_shape.GroupSize(step.mesh_dims);
     if (block <= 1 || block >= size || size % block != 0 || *step.reduce_stages != 2) {
-      return Break("reduce_stages", "reduce_stages is {}; reduce_block is {} in groups of {}",
-                   *step.reduce_stages, block, size);
+      return MakeViolation("reduce_stages",
+                           "reduce_stages is {}; reduce_block is {} in groups of {}",
+                           *step.reduce_stages, block, size);
     }
   }
   if (IsReduction(step.op) && !right.op) {
-    return Break("reduce_op", "reduce_op is null; {} reduces", Name(step.op));
+    return MakeViolation("reduce_op", "reduce_op is null; {} reduces", Name(step.op));
   }
   if (auto broken = ExpectName("reduce_op", "reduce_op", step.reduce_op, right.op)) return broken;
   return ExpectNumber("divisor", "divisor", step.divisor, right.divisor);
@@ -205,22 +208,23 @@ Result CheckNeeds(const StepView& view) {
   for (const int d : step.mesh_dims) {
     const DimState& before = view.before.dims[d];
     const auto is = [&](std::string_view why) {
-      return Break("data", "mesh dim {} is {} before the step: {}", view.Name(d), before.ToString(),
-                   why);
+      return MakeViolation("data", "mesh dim {} is {} before the step: {}", view.Name(d),
+                           before.ToString(), why);
     };
     if (IsReduction(step.op)) {
       if (before.IsPartial()) continue;
       if (before.IsCut()) return is("its ranks hold different elements, which would be mixed");
-      return is(fmt::format("its value would be counted {} times", view.world.sizes[d]));
+      return is(fmt::format("its value would be counted {} times", view.mesh_shape.sizes[d]));
     }
     const bool needs_cut = step.op == StepOp::kAllGather || step.op == StepOp::kAllToAll;
     if (before.IsReplicated() && needs_cut) {
-      return Break("op", "{} needs a shard on mesh dim {}, which is R before the step",
-                   Name(step.op), view.Name(d));
+      return MakeViolation("op", "{} needs a shard on mesh dim {}, which is R before the step",
+                           Name(step.op), view.Name(d));
     }
     if (before.IsPartial() && step.op == StepOp::kMask) {
-      return Break("op", "mask needs R or a shard on mesh dim {}, which is {} before the step",
-                   view.Name(d), before.ToString());
+      return MakeViolation("op",
+                           "mask needs R or a shard on mesh dim {}, which is {} before the step",
+                           view.Name(d), before.ToString());
     }
     if (before.IsPartial()) return is("contributions would be lost");
     if (step.op == StepOp::kMask && before.IsCut() && view.after.dims[d].op == ReduceOp::kAvg) {
@@ -237,16 +241,19 @@ Result CheckBoxes(const StepView& view) {
   // After a local step or a reduction, a rank has parts of its own box only.
   const bool gathers = op != StepOp::kSlice && !IsReduction(op);
   for (const CutChange& cut : view.change.cuts) {
-    const std::optional<Uncovered> uncovered = FindUncovered(
-        view.world, cut, gathers ? absl::Span<const int>(step.mesh_dims) : absl::Span<const int>());
+    const std::optional<Uncovered> uncovered =
+        FindUncovered(view.mesh_shape, cut,
+                      gathers ? absl::Span<const int>(step.mesh_dims) : absl::Span<const int>());
     if (!uncovered) continue;
     const std::string rank =
         uncovered->where.empty() ? "every rank" : fmt::format("the rank at {}", uncovered->where);
     if (uncovered->twice) {
-      return Break("data", "{} would get indices of tensor dim {} twice", rank, cut.tensor_dim);
+      return MakeViolation("data", "{} would get indices of tensor dim {} twice", rank,
+                           cut.tensor_dim);
     }
-    return Break("data", "{} can have {} of the {} indices of tensor dim {} that it should hold",
-                 rank, uncovered->found, uncovered->wanted, cut.tensor_dim);
+    return MakeViolation("data",
+                         "{} can have {} of the {} indices of tensor dim {} that it should hold",
+                         rank, uncovered->found, uncovered->wanted, cut.tensor_dim);
   }
   return std::nullopt;
 }
@@ -254,10 +261,11 @@ Result CheckBoxes(const StepView& view) {
 // Checks the op's needs on the order of cuts that the data alone does not show.
 Result CheckPlaces(const StepView& view) {
   const Step& step = view.step;
-  if (step.op == StepOp::kPermute && !SourcesOfPermute(view.world, view.change)) {
-    return Break("data",
-                 "the cuts before and after do not have equal sizes pairwise: no member holds the "
-                 "box that a rank needs");
+  if (step.op == StepOp::kPermute && !SourcesOfPermute(view.mesh_shape, view.change)) {
+    return MakeViolation(
+        "data",
+        "the cuts before and after do not have equal sizes pairwise: no member holds the "
+        "box that a rank needs");
   }
   for (const CutChange& cut : view.change.cuts) {
     for (size_t i = 0; i < cut.before.size(); ++i) {
@@ -265,15 +273,17 @@ Result CheckPlaces(const StepView& view) {
       if (step.op == StepOp::kSlice) {
         const auto place = std::find(cut.after.begin(), cut.after.end(), d) - cut.after.begin();
         if (place > static_cast<int>(i) && place < static_cast<int>(cut.after.size())) continue;
-        return Break("op",
-                     "slice needs mesh dim {} replicated before the step, or at a later place in "
-                     "the order of cuts after it",
-                     view.Name(d));
+        return MakeViolation(
+            "op",
+            "slice needs mesh dim {} replicated before the step, or at a later place in "
+            "the order of cuts after it",
+            view.Name(d));
       }
       const bool gathers = step.op == StepOp::kAllGather || step.op == StepOp::kMask;
       if (!gathers || Contains(step.mesh_dims, d)) continue;
-      return Break("op", "{} needs the last cuts of tensor dim {}; the cut by {} comes after them",
-                   Name(step.op), cut.tensor_dim, view.Name(d));
+      return MakeViolation(
+          "op", "{} needs the last cuts of tensor dim {}; the cut by {} comes after them",
+          Name(step.op), cut.tensor_dim, view.Name(d));
     }
   }
   return std::nullopt;
@@ -284,12 +294,14 @@ Result CheckDTypeAfter(const Step& step, DType before) {
   const DType after = step.after.dtype();
   if (step.op != StepOp::kCast) {
     if (after == before) return std::nullopt;
-    return Break("dtype", "{} leaves dtype {}, not {}", Name(step.op), Name(before), Name(after));
+    return MakeViolation("dtype", "{} leaves dtype {}, not {}", Name(step.op), Name(before),
+                         Name(after));
   }
-  if (after == before) return Break("dtype", "the cast leaves dtype {} as it is", Name(before));
+  if (after == before)
+    return MakeViolation("dtype", "the cast leaves dtype {} as it is", Name(before));
   const absl::Status status = CheckCast(before, after);
   if (status.ok()) return std::nullopt;
-  return Break("dtype", "{}", Message(status));
+  return MakeViolation("dtype", "{}", Message(status));
 }
 
 }  // namespace
@@ -303,14 +315,14 @@ DimSet StepView::ReducedDims() const {
   return dims;
 }
 
-ReductionFields FieldsOfReduction(const MeshShape& world, const State& before,
+ReductionFields FieldsOfReduction(const MeshShape& mesh_shape, const State& before,
                                   absl::Span<const int> mesh_dims) {
   ReductionFields fields;
   for (const int d : mesh_dims) {
     const DimState& state = before.dims[d];
     if (!state.IsPartial()) continue;
     if (state.op == ReduceOp::kAvg) {
-      fields.divisor = fields.divisor.value_or(1) * world.sizes[d];
+      fields.divisor = fields.divisor.value_or(1) * mesh_shape.sizes[d];
       fields.op = ReduceOp::kAvg;
     } else if (fields.op != ReduceOp::kAvg) {
       fields.op = state.op;
@@ -322,40 +334,43 @@ ReductionFields FieldsOfReduction(const MeshShape& world, const State& before,
 std::optional<Violation> CheckOp(const Step& step, const Sharding& like, int mesh,
                                  DType dtype_before) {
   if (static_cast<int>(step.op) >= kNumStepOps) {
-    return Break("op", "op {} is not known", static_cast<int>(step.op));
+    return MakeViolation("op", "op {} is not known", static_cast<int>(step.op));
   }
   if (step.mesh != mesh) {
-    return Break("mesh", "the step is on mesh {}, the value on mesh {}", step.mesh, mesh);
+    return MakeViolation("mesh", "the step is on mesh {}, the value on mesh {}", step.mesh, mesh);
   }
   if (step.op == StepOp::kRelabel) {
-    return Break("op", "relabel leads to another mesh; the value is on mesh {} already", mesh);
+    return MakeViolation("op", "relabel leads to another mesh; the value is on mesh {} already",
+                         mesh);
   }
   if (step.after.mesh() != like.mesh() || step.after.shape() != like.shape()) {
-    return Break("after", "'{}' is not a sharding of {} on {}", step.after.ToString(),
-                 like.tensor().ToString(), like.mesh().ToString());
+    return MakeViolation("after", "'{}' is not a sharding of {} on {}", step.after.ToString(),
+                         like.tensor().ToString(), like.mesh().ToString());
   }
   if (auto broken = CheckDTypeAfter(step, dtype_before)) return broken;
   if (step.op == StepOp::kCast) {
     if (!step.mesh_dims.empty()) {
-      return Break("mesh_dims", "a cast has no mesh dims; this one has {}", step.mesh_dims.size());
+      return MakeViolation("mesh_dims", "a cast has no mesh dims; this one has {}",
+                           step.mesh_dims.size());
     }
   } else if (step.mesh_dims.empty()) {
-    if (step.op != StepOp::kExchange) return Break("mesh_dims", "mesh_dims are empty");
-    return Break("mesh_dims",
-                 "an exchange over no mesh dims leads to another mesh; the value is on mesh {} "
-                 "already",
-                 mesh);
+    if (step.op != StepOp::kExchange) return MakeViolation("mesh_dims", "mesh_dims are empty");
+    return MakeViolation(
+        "mesh_dims",
+        "an exchange over no mesh dims leads to another mesh; the value is on mesh {} "
+        "already",
+        mesh);
   }
   int last = -1;
   for (const int d : step.mesh_dims) {
     if (d <= last || d >= like.mesh().NumDims()) {
-      return Break("mesh_dims", "mesh dim {} is out of range, not in mesh order, or named twice",
-                   d);
+      return MakeViolation("mesh_dims",
+                           "mesh dim {} is out of range, not in mesh order, or named twice", d);
     }
     last = d;
     if (like.mesh().dim(d).size > 1) continue;
-    return Break("mesh_dims", "mesh dim {} has size 1: nothing happens over it",
-                 like.mesh().dim(d).name);
+    return MakeViolation("mesh_dims", "mesh dim {} has size 1: nothing happens over it",
+                         like.mesh().dim(d).name);
   }
   return std::nullopt;
 }
@@ -365,21 +380,21 @@ std::optional<Violation> CheckFields(const StepView& view) {
                            CheckSizes, CheckDTypes}) {
     if (auto broken = check(view)) return broken;
   }
-  if (view.world.GroupSize(view.change.moving) > kMaxMoving) {
-    return Break("scale",
-                 "a step that moves data between {} ranks is too large to verify; the limit is {}",
-                 view.world.GroupSize(view.change.moving), kMaxMoving);
+  if (view.mesh_shape.GroupSize(view.change.moving) > kMaxMoving) {
+    return MakeViolation(
+        "scale", "a step that moves data between {} ranks is too large to verify; the limit is {}",
+        view.mesh_shape.GroupSize(view.change.moving), kMaxMoving);
   }
   // Ragged cuts leave parents of many sizes; every combination of them is checked.
   Int128 choices = 1;
   for (const CutChange& cut : view.change.cuts) choices *= std::max<size_t>(cut.parents.size(), 1);
-  if (choices * view.world.GroupSize(view.change.moving) > kMaxChoices) {
-    return Break("scale",
-                 "a step that moves data between {} ranks in each of {} kinds of groups is too "
-                 "large to verify; "
-                 "the limit is {} moves",
-                 view.world.GroupSize(view.change.moving), static_cast<int64_t>(choices),
-                 kMaxChoices);
+  if (choices * view.mesh_shape.GroupSize(view.change.moving) > kMaxChoices) {
+    return MakeViolation(
+        "scale",
+        "a step that moves data between {} ranks in each of {} kinds of groups is too "
+        "large to verify; "
+        "the limit is {} moves",
+        view.mesh_shape.GroupSize(view.change.moving), static_cast<int64_t>(choices), kMaxChoices);
   }
   return std::nullopt;
 }
@@ -392,7 +407,7 @@ std::optional<Violation> CheckData(const StepView& view) {
 }
 
 bool IsEven(const StepView& view) {
-  if (view.world.empty) return true;
+  if (view.mesh_shape.empty) return true;
   // The pieces of a non-empty parent cover it, so they have equal sizes if their number divides its
   // size.
   for (const CutChange& cut : view.change.cuts) {
@@ -402,8 +417,8 @@ bool IsEven(const StepView& view) {
       }
     }
     for (const int64_t parent : cut.parents) {
-      if (parent % view.world.GroupSize(cut.before) != 0) return false;
-      if (parent % view.world.GroupSize(cut.after) != 0) return false;
+      if (parent % view.mesh_shape.GroupSize(cut.before) != 0) return false;
+      if (parent % view.mesh_shape.GroupSize(cut.after) != 0) return false;
     }
   }
   return true;

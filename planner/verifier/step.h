@@ -1,6 +1,6 @@
 // Checks the fields and the data of one step on one mesh by docs/plan_format.md.
 //
-//   StepView view = {world, step, before, after, ChangeOf(world, before, after)};
+//   StepView view = {mesh_shape, step, before, after, ChangeOf(mesh_shape, before, after)};
 //   std::optional<Violation> broken = CheckFields(view);
 //   if (!broken) broken = CheckData(view);
 //
@@ -23,18 +23,18 @@ namespace meshift::verifier_internal {
 
 // A step, and the states before and after it. All that it refers to must outlive it.
 struct StepView {
-  const MeshShape& world;  // of the value after the step
+  const MeshShape& mesh_shape;  // of the value after the step
   const Step& step;
   const State& before;
   const State& after;
   Change change;  // from before to after; empty for a crossing
   // Of the value before a crossing; null for other steps.
-  const MeshShape* from_world = nullptr;
+  const MeshShape* from_mesh_shape = nullptr;
 
-  bool Crosses() const { return from_world != nullptr; }
-  std::string Name(int mesh_dim) const { return world.mesh.dim(mesh_dim).name; }
+  bool Crosses() const { return from_mesh_shape != nullptr; }
+  std::string Name(int mesh_dim) const { return mesh_shape.mesh.dim(mesh_dim).name; }
   // The mesh and shape of the value before the step.
-  const MeshShape& world_before() const { return Crosses() ? *from_world : world; }
+  const MeshShape& mesh_shape_before() const { return Crosses() ? *from_mesh_shape : mesh_shape; }
   int mesh_before() const { return Crosses() ? 0 : step.mesh; }
   // Whether the step adds contributions: a reduction, or a crossing with a reduce_op.
   bool Reduces() const { return IsReduction(step.op) || (Crosses() && step.reduce_op); }
@@ -49,7 +49,7 @@ struct ReductionFields {
   std::optional<ReduceOp> op;
   std::optional<int64_t> divisor;
 };
-ReductionFields FieldsOfReduction(const MeshShape& world, const State& before,
+ReductionFields FieldsOfReduction(const MeshShape& mesh_shape, const State& before,
                                   absl::Span<const int> mesh_dims);
 
 // Checks that the op is known, its mesh dims exist and the dtype after it is right. `mesh`: the

@@ -113,7 +113,7 @@ Result CheckEnds(const PlanFields& plan) {
 class Verifier {
  public:
   Verifier(const PlanFields& plan, int64_t max_work)
-      : plan_(plan), from_world_(plan.from), to_world_(plan.to), budget_(max_work) {}
+      : plan_(plan), from_mesh_shape_(plan.from), to_mesh_shape_(plan.to), budget_(max_work) {}
 
   Result Run() {
     if (Result fault = CheckSteps()) return fault;
@@ -144,8 +144,8 @@ class Verifier {
   Int128 TargetBytes() const;
 
   const PlanFields& plan_;
-  const MeshShape from_world_;
-  const MeshShape to_world_;  // equal to from_world_ in a plan on one mesh
+  const MeshShape from_mesh_shape_;
+  const MeshShape to_mesh_shape_;  // equal to from_mesh_shape_ in a plan on one mesh
   WorkBudget budget_;
   std::vector<State> states_;  // before the first step, and after each step
   std::vector<StepView> views_;
@@ -173,12 +173,12 @@ Result Verifier::CheckSteps() {
     states_.push_back(StateOf(step.after));
     if (crosses) {
       mesh = plan_.to_mesh;
-      views_.push_back({to_world_, step, states_[i], states_[i + 1], {}, &from_world_});
+      views_.push_back({to_mesh_shape_, step, states_[i], states_[i + 1], {}, &from_mesh_shape_});
       broken = CheckCrossingFields(views_.back());
     } else {
-      const MeshShape& world = mesh == plan_.from_mesh ? from_world_ : to_world_;
-      views_.push_back(
-          {world, step, states_[i], states_[i + 1], ChangeOf(world, states_[i], states_[i + 1])});
+      const MeshShape& mesh_shape = mesh == plan_.from_mesh ? from_mesh_shape_ : to_mesh_shape_;
+      views_.push_back({mesh_shape, step, states_[i], states_[i + 1],
+                        ChangeOf(mesh_shape, states_[i], states_[i + 1])});
       broken = CheckFields(views_.back());
     }
     if (broken) return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
@@ -203,12 +203,13 @@ Result Verifier::CheckWork() {
   if (limits.IsSet()) groups += std::ssize(views_);
   if (crosses) budget_.Charge(kCrossingWork + SaturatingMul(kGroupedWork, groups), ranks);
   for (const StepView& view : views_) {
-    int64_t members = view.world.GroupSize(view.change.moving);
+    int64_t members = view.mesh_shape.GroupSize(view.change.moving);
     for (const CutChange& cut : view.change.cuts) {
       members = SaturatingMul(members, std::max<int64_t>(std::ssize(cut.parents), 1));
     }
     budget_.Charge(kMemberWork, members);
-    if (!view.world.mesh.IsRowMajor()) budget_.Charge(kListedWork, view.world.mesh.NumRanks());
+    if (!view.mesh_shape.mesh.IsRowMajor())
+      budget_.Charge(kListedWork, view.mesh_shape.mesh.NumRanks());
   }
   if (!budget_.exhausted()) return std::nullopt;
   return PlanFault{std::nullopt, "scale", Message(budget_.Refusal("the proof"))};
@@ -228,7 +229,8 @@ Result Verifier::CheckTarget() const {
     const DimState& want = to.dims[d];
     if (have == want || (!have.IsPartial() && !want.IsPartial())) continue;
     return Fault({}, "target", "{} leaves mesh dim {} as {}; the target has {}", who,
-                 to_world_.mesh.dim(static_cast<int>(d)).name, have.ToString(), want.ToString());
+                 to_mesh_shape_.mesh.dim(static_cast<int>(d)).name, have.ToString(),
+                 want.ToString());
   }
   return Fault(
       {}, "target", "{} leaves {}; the target is {}", who,
@@ -271,7 +273,7 @@ Result Verifier::CheckAverages() const {
       const std::pair<int, int> dim(view.mesh_before(), d);
       if (std::find(copies.begin(), copies.end(), dim) == copies.end()) continue;
       return Fault(index, "data", "the sum of the copies of {} on mesh dim {} may wrap",
-                   Name(view.before.dtype), view.world_before().mesh.dim(d).name);
+                   Name(view.before.dtype), view.mesh_shape_before().mesh.dim(d).name);
     }
   }
   return std::nullopt;
@@ -279,12 +281,12 @@ Result Verifier::CheckAverages() const {
 
 Int128 Verifier::SourceBytes() const {
   const State& source = states_.front();
-  return BytesOfElements(source.dtype, LargestLocal(from_world_, source));
+  return BytesOfElements(source.dtype, LargestLocal(from_mesh_shape_, source));
 }
 
 Int128 Verifier::TargetBytes() const {
   const State target = StateOf(plan_.to);
-  return BytesOfElements(target.dtype, LargestLocal(to_world_, target));
+  return BytesOfElements(target.dtype, LargestLocal(to_mesh_shape_, target));
 }
 
 Result Verifier::CheckBytes() {
@@ -293,7 +295,7 @@ Result Verifier::CheckBytes() {
   Int128 scratch = 0;
   if (buffers == Buffers::kConsumed && plan_.from_mesh == plan_.to_mesh) {
     const State& source = states_.front();
-    scratch = BytesOfElements(source.dtype, SmallestLocal(from_world_, source)) / 16 * 16;
+    scratch = BytesOfElements(source.dtype, SmallestLocal(from_mesh_shape_, source)) / 16 * 16;
   }
   for (size_t i = 0; i < views_.size(); ++i) {
     const Step& step = plan_.steps[i];
@@ -326,9 +328,9 @@ Result Verifier::CheckBytes() {
 Int128 Verifier::CopiedBytes() const {
   if (plan_.steps.size() != 1 || plan_.steps[0].op == StepOp::kAllReduce) return 0;
   bool stays = plan_.steps[0].op == StepOp::kRelabel;
-  for (int64_t p = 0; p < to_world_.mesh.NumRanks() && stays; ++p) {
-    const int64_t rank = to_world_.mesh.RankAt(p);
-    if (!from_world_.mesh.PositionOf(rank)) continue;
+  for (int64_t p = 0; p < to_mesh_shape_.mesh.NumRanks() && stays; ++p) {
+    const int64_t rank = to_mesh_shape_.mesh.RankAt(p);
+    if (!from_mesh_shape_.mesh.PositionOf(rank)) continue;
     const Box box = plan_.to.LocalBox(rank);
     stays = box.IsEmpty() || box == plan_.from.LocalBox(rank);
   }

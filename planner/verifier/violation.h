@@ -1,6 +1,6 @@
 // Makes the description of a rule that a step breaks, with or without a comparison of values.
 //
-//   return Break("data", "mesh dim {} is {} before the step", name, state);
+//   return MakeViolation("data", "mesh dim {} is {} before the step", name, state);
 //   if (auto broken = ExpectNumber("group", "group_size", step.group_size, size)) return broken;
 //     // group: group_size is 2; it should be 6
 //
@@ -24,7 +24,7 @@ struct Violation {
 };
 
 template <typename... Args>
-Violation Break(std::string_view rule, fmt::format_string<Args...> format, Args&&... args) {
+Violation MakeViolation(std::string_view rule, fmt::format_string<Args...> format, Args&&... args) {
   return {std::string(rule), fmt::format(format, std::forward<Args>(args)...)};
 }
 
@@ -36,7 +36,7 @@ std::optional<Violation> ExpectName(std::string_view rule, std::string_view fiel
   const auto text = [](const std::optional<T>& value) {
     return value ? std::string(Name(*value)) : std::string("null");
   };
-  return Break(rule, "{} is {}; it should be {}", field, text(stated), text(right));
+  return MakeViolation(rule, "{} is {}; it should be {}", field, text(stated), text(right));
 }
 
 inline std::optional<Violation> ExpectNumber(std::string_view rule, std::string_view field,
@@ -46,7 +46,7 @@ inline std::optional<Violation> ExpectNumber(std::string_view rule, std::string_
   const auto text = [](const std::optional<int64_t>& value) {
     return value ? fmt::format("{}", *value) : std::string("null");
   };
-  return Break(rule, "{} is {}; it should be {}", field, text(stated), text(right));
+  return MakeViolation(rule, "{} is {}; it should be {}", field, text(stated), text(right));
 }
 
 }  // namespace meshift::verifier_internal
