@@ -55,7 +55,7 @@ class BestFirst {
   BestFirst(const State& source, const Cost& cost) {
     nodes_.push_back({{source, cost}});
     numbers_.emplace(source, 0);
-    Wait(0, cost, /*is_step=*/false);
+    Enqueue(0, cost, /*is_step=*/false);
   }
 
   const Node& node(int index) const { return nodes_[index].node; }
@@ -82,7 +82,7 @@ class BestFirst {
       Entry& entry = nodes_[index];
       entry.node = {step.to, cost, step.from, step.op};
       ++entry.version;
-      Wait(index, estimate, /*is_step=*/false);
+      Enqueue(index, estimate, /*is_step=*/false);
     }
     return index;
   }
@@ -95,15 +95,15 @@ class BestFirst {
     while (!heap_.empty()) {
       const Cost estimate = heap_.front().estimate;  // done() may push more
       if (done(estimate)) return std::nullopt;
-      const Waiting next = heap_.front();
-      std::pop_heap(heap_.begin(), heap_.end(), Later());
+      const QueueEntry next = heap_.front();
+      std::pop_heap(heap_.begin(), heap_.end(), ComesLater());
       heap_.pop_back();
       if (nodes_[next.node].version != next.version) continue;  // a cheaper path was found
       std::vector<Step>& steps = nodes_[next.node].steps;
       if (next.is_step) {
         const Step step = steps.back();
         steps.pop_back();
-        WaitForStep(next.node);
+        EnqueueStep(next.node);
         price(step);
       } else if (next.state == target) {
         return next.node;
@@ -111,7 +111,7 @@ class BestFirst {
         steps.clear();
         expand(next.node);
         std::sort(nodes_[next.node].steps.begin(), nodes_[next.node].steps.end(), Worse());
-        WaitForStep(next.node);
+        EnqueueStep(next.node);
       }
     }
     return std::nullopt;
@@ -132,7 +132,7 @@ class BestFirst {
     std::vector<Step> steps = {};  // not priced yet; the best one comes last
   };
   // An entry of the queue: a node, or the best of its steps.
-  struct Waiting {
+  struct QueueEntry {
     Cost estimate;
     State state;  // of the node, or where the step leads
     int node = 0;
@@ -146,28 +146,28 @@ class BestFirst {
       return std::tuple(a.to, a.op) > std::tuple(b.to, b.op);
     }
   };
-  struct Later {
-    bool operator()(const Waiting& a, const Waiting& b) const {
+  struct ComesLater {
+    bool operator()(const QueueEntry& a, const QueueEntry& b) const {
       if (!(a.estimate == b.estimate)) return b.estimate < a.estimate;
       return std::tuple(!a.is_step, a.state, a.op, a.node) >
              std::tuple(!b.is_step, b.state, b.op, b.node);
     }
   };
-  void Wait(int index, const Cost& estimate, bool is_step) {
+  void Enqueue(int index, const Cost& estimate, bool is_step) {
     const Entry& entry = nodes_[index];
     const State& state = is_step ? entry.steps.back().to : entry.node.state;
     const StepOp op = is_step ? entry.steps.back().op : entry.node.op;
     heap_.push_back({estimate, state, index, entry.version, op, is_step});
-    std::push_heap(heap_.begin(), heap_.end(), Later());
+    std::push_heap(heap_.begin(), heap_.end(), ComesLater());
   }
-  void WaitForStep(int index) {
+  void EnqueueStep(int index) {
     const std::vector<Step>& steps = nodes_[index].steps;
-    if (!steps.empty()) Wait(index, steps.back().estimate, /*is_step=*/true);
+    if (!steps.empty()) Enqueue(index, steps.back().estimate, /*is_step=*/true);
   }
 
   std::vector<Entry> nodes_;
   absl::flat_hash_map<State, int> numbers_;
-  std::vector<Waiting> heap_;
+  std::vector<QueueEntry> heap_;
 };
 
 }  // namespace meshift

@@ -24,9 +24,9 @@ Heuristic::Heuristic(const Problem& problem, const CostModel& model, Successors&
     if (problem.target().IsReplicate(d)) holders_ *= problem.size(d);
   }
   CoverDims();
-  if (!successors.masks_target() && LinkBound::Knows(problem, model, layouts_)) {
+  if (!successors.masks_target() && LinkBound::Applies(problem, model, layouts_)) {
     links_ = std::make_unique<LinkBound>(problem, model, layouts_);
-    if (!links_->MaySayMore()) links_ = nullptr;
+    if (!links_->MayExceedOwnLink()) links_ = nullptr;
   }
 }
 

@@ -142,8 +142,8 @@ struct Layouts::Extension {
     if (!problem.Charge(kListWork + table.num_lists() / kListsPerWork)) return;
     lists[i] = list;
     bounds.Multiply(products[i], i, bounds.Of(i, list), &products[i + 1]);
-    if (LacksTooMuch(i + 1)) return;  // so do all extensions of this list
-    if (!GetsTooMuch(i + 1, pool)) {
+    if (MissesTooMany(i + 1)) return;  // so do all extensions of this list
+    if (!ReceivesTooMany(i + 1, pool)) {
       Go(i + 1, i + 1 < layouts.num_lists() ? base[i + 1] : CutTable::kNoCuts, pool);
     }
     for (DimMask left = pool; left != 0; left &= left - 1) {
@@ -159,25 +159,25 @@ struct Layouts::Extension {
   }
   // The target items that sample s does not hold, if the tensor dims from list i on are cut as in
   // the target.
-  int64_t Lacks(int i, int s) const {
+  int64_t CountMissing(int i, int s) const {
     return bounds.target()[s] - products[i].wanted[s] * bounds.TargetFrom(i)[s];
   }
-  bool LacksTooMuch(int i) const {
+  bool MissesTooMany(int i) const {
     if (most_items == INT64_MAX) return false;
     // The first sample usually needs the fewest items, so it is tested last.
     for (int s = table.num_samples(); s-- > 0;) {
-      if (Lacks(i, s) > most_items) return true;
+      if (CountMissing(i, s) > most_items) return true;
     }
     return false;
   }
   // Bounds the items that the first sample receives from below. The tensor dims from list i on are
   // cut by at most `pool` and the base; the first sample has the largest pieces; and it keeps at
   // most its items along these dims.
-  bool GetsTooMuch(int i, DimMask pool) const {
+  bool ReceivesTooMany(int i, DimMask pool) const {
     if (most_items == INT64_MAX || problem.HasRagged()) return false;
     const int64_t rest = CeilDiv(bounds.ExtentFrom(i), bounds.GroupSize(pool | base_dims));
     const int64_t kept = products[i].kept[0] * bounds.BeforeFrom(i);
-    return products[i].after[0] * rest - kept > most_items - Lacks(i, 0);
+    return products[i].after[0] * rest - kept > most_items - CountMissing(i, 0);
   }
 };
 

@@ -13,7 +13,7 @@ constexpr int64_t kParts = int64_t{1} << 16;
 
 }  // namespace
 
-bool LinkBound::Knows(const Problem& problem, const CostModel& model, const Layouts& layouts) {
+bool LinkBound::Applies(const Problem& problem, const CostModel& model, const Layouts& layouts) {
   const Topology& topology = model.topology();
   return topology.NumLevels() > 1 && problem.mesh().IsRowMajor() && problem.num_dims() > 1 &&
          topology.level(0).domain_size < problem.mesh().NumRanks() && !problem.HasRagged() &&
@@ -80,8 +80,8 @@ void LinkBound::AddSet(int level, int dim, int64_t run) {
   set.links.num = static_cast<__int128>(1000) * problem_.least_item_bytes() * (share * kParts / of);
   set.links.den = static_cast<__int128>(ranks) * bandwidth * kParts;
   for (int d = 0; d < problem_.num_dims(); ++d) {
-    set.some[d] = d < dim ? 1 : d == dim ? run : problem_.size(d);
-    if (problem_.StaysPartial(d)) set.parts *= set.some[d];
+    set.coordinate_limit[d] = d < dim ? 1 : d == dim ? run : problem_.size(d);
+    if (problem_.StaysPartial(d)) set.parts *= set.coordinate_limit[d];
   }
 }
 
@@ -97,19 +97,21 @@ LinkBound::Cuts LinkBound::CutsOf(List list) const {
 // Items of an interval of this length that the ranks hold together under the cuts from `i` on.
 int64_t LinkBound::ItemsOf(const Cuts& cuts, size_t i, int64_t length, const Ranks& ranks) const {
   bool all = true;
-  for (size_t j = i; j < cuts.size(); ++j) all &= ranks.some[cuts[j]] == problem_.size(cuts[j]);
+  for (size_t j = i; j < cuts.size(); ++j) {
+    all &= ranks.coordinate_limit[cuts[j]] == problem_.size(cuts[j]);
+  }
   if (all || length == 0) return length;
-  const int64_t some = ranks.some[cuts[i]];
+  const int64_t limit = ranks.coordinate_limit[cuts[i]];
   const Chunks chunks(length, problem_.size(cuts[i]));
-  const int64_t items = std::min(some, chunks.full) * ItemsOf(cuts, i + 1, chunks.chunk, ranks);
-  if (some <= chunks.full) return items;
+  const int64_t items = std::min(limit, chunks.full) * ItemsOf(cuts, i + 1, chunks.chunk, ranks);
+  if (limit <= chunks.full) return items;
   return items + ItemsOf(cuts, i + 1, chunks.rest, ranks);
 }
 
 LinkBound::Span LinkBound::SpanOf(int i, const Cuts& cuts, const Ranks& ranks) const {
   const int64_t extent = problem_.extent(layouts_.bounds().tensor_dim(i));
   Interval last{0, extent};
-  for (const int d : cuts) last = Chunk(last, problem_.size(d), ranks.some[d] - 1);
+  for (const int d : cuts) last = Chunk(last, problem_.size(d), ranks.coordinate_limit[d] - 1);
   return {last.end, ItemsOf(cuts, 0, extent, ranks)};
 }
 
@@ -133,14 +135,14 @@ int64_t LinkBound::LinksNs(const Ranks& set, int64_t items) const {
   return static_cast<int64_t>(std::min<__int128>(ns, INT64_MAX / 8));
 }
 
-bool LinkBound::MaySayMore() const {
+bool LinkBound::MayExceedOwnLink() const {
   const int64_t items = problem_.MaxItems(problem_.target());
   const int64_t ns = model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
   return std::any_of(sets_.begin(), sets_.end(),
                      [&](const Ranks& set) { return LinksNs(set, set.wanted) > ns; });
 }
 
-int64_t LinkBound::LeastNsAnew(const State& state) {
+int64_t LinkBound::ComputeLeastNs(const State& state) {
   const DecodedState view = layouts_.Decode(state);
   for (int i = 0; i < layouts_.num_lists(); ++i) Kept(i, view.lists[i]);  // may reallocate kept_
   std::array<const int64_t*, kMaxTensorRank> kept;

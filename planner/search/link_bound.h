@@ -33,18 +33,18 @@ class LinkBound {
   // Whether the bound applies: two mesh dims or more, ranks in row-major order, more than one
   // domain, and no ragged cut. The caller must not use it if a mesh dim is partial in the target
   // alone.
-  static bool Knows(const Problem& problem, const CostModel& model, const Layouts& layouts);
+  static bool Applies(const Problem& problem, const CostModel& model, const Layouts& layouts);
 
-  // REQUIRES: Knows().
+  // REQUIRES: Applies().
   LinkBound(const Problem& problem, const CostModel& model, Layouts& layouts);
 
   // Whether LeastNs() of some state may exceed the time of a single rank's items on its own link.
-  bool MaySayMore() const;
+  bool MayExceedOwnLink() const;
 
   // The least ns that the collectives of a path from the state to the target wait for links.
   int64_t LeastNs(const State& state) {
     const auto [it, is_new] = known_.try_emplace(state.code(), 0);
-    if (is_new) it->second = LeastNsAnew(state);
+    if (is_new) it->second = ComputeLeastNs(state);
     return it->second;
   }
 
@@ -61,9 +61,10 @@ class LinkBound {
     int64_t end = 0;
     int64_t items = 0;
   };
-  // The first ranks of the mesh: those with a coordinate below some[d] on each mesh dim d.
+  // The first ranks of the mesh: on each mesh dim d, their coordinates are below
+  // coordinate_limit[d].
   struct Ranks {
-    std::array<int64_t, kMaxStateDims> some = {};
+    std::array<int64_t, kMaxStateDims> coordinate_limit = {};
     Links links;
     int64_t parts = 1;                             // contributions, on dims that stay partial
     int64_t wanted = 0;                            // items that they hold together in the target
@@ -78,7 +79,7 @@ class LinkBound {
   // By set: the most items of tensor dim i that its ranks hold both under the list and in the
   // target.
   const int64_t* Kept(int i, List list);
-  int64_t LeastNsAnew(const State& state);
+  int64_t ComputeLeastNs(const State& state);
   int64_t LinksNs(const Ranks& set, int64_t items) const;
 
   const Problem& problem_;

@@ -25,7 +25,7 @@ Topology TwoLevels() {
 int64_t LeastNs(const Problem& problem, const Topology& topology) {
   const CostModel model(problem, topology);
   Layouts layouts(problem, model);
-  EXPECT_TRUE(LinkBound::Knows(problem, model, layouts));
+  EXPECT_TRUE(LinkBound::Applies(problem, model, layouts));
   return LinkBound(problem, model, layouts).LeastNs(problem.source());
 }
 
@@ -47,8 +47,8 @@ TEST(LinkBoundTest, KnowsNothingWhereAllIsOneDomain) {
   const CostModel flat(problem, Topology::Flat());
   const CostModel one(problem, TwoLevels());
   Layouts layouts(problem, flat);
-  EXPECT_FALSE(LinkBound::Knows(problem, flat, layouts));
-  EXPECT_FALSE(LinkBound::Knows(problem, one, layouts));
+  EXPECT_FALSE(LinkBound::Applies(problem, flat, layouts));
+  EXPECT_FALSE(LinkBound::Applies(problem, one, layouts));
 }
 
 }  // namespace

@@ -18,11 +18,11 @@ namespace meshift {
 namespace {
 
 // Work (base/work_budget.h) of a queued step: mostly its memory.
-constexpr int64_t kWaitWork = 32;
+constexpr int64_t kEnqueueWork = 32;
 // Work before the search accepts a suboptimal path, and between two later limits: about a second.
 constexpr int64_t kPatience = 120'000'000;
 // From then on a path must be shorter than the incumbent by this fraction (1/64) of its time.
-constexpr int64_t kFirstPart = 64;
+constexpr int64_t kFirstGapDivisor = 64;
 // On fewer mesh dims the search ends sooner than the greedy walk would.
 constexpr int kIncumbentDims = 3;
 
@@ -86,18 +86,19 @@ class CheapestSearch {
 
   // Called after every kPatience of work. Takes the greedy walk from each node that was reached
   // since the last call. From then on only paths count that are shorter than the incumbent by
-  // 1 / part_ of its time; each call makes that fraction four times larger.
+  // 1 / gap_divisor_ of its time; each call makes that fraction four times larger.
   void TightenBound() {
     next_work_limit_ += kPatience;
     for (const int end = open_.num_nodes(); MayWalk() && walked_ < end; ++walked_) {
       if (layouts_.Decode(open_.node(walked_).state).reducible == 0) Finish(walked_);
     }
-    part_ = part_ == 0 ? kFirstPart : std::max<int64_t>(part_ / 4, 1);
+    gap_divisor_ = gap_divisor_ == 0 ? kFirstGapDivisor : std::max<int64_t>(gap_divisor_ / 4, 1);
     const int target = open_.Find(problem_.target());
     if (target >= 0) Bound(open_.node(target).cost.ns);
   }
   void Bound(int64_t known_ns) {
-    bound_ns_ = std::min(bound_ns_, part_ == 0 ? known_ns : known_ns - known_ns / part_);
+    bound_ns_ =
+        std::min(bound_ns_, gap_divisor_ == 0 ? known_ns : known_ns - known_ns / gap_divisor_);
   }
 
   void Expand(int index) {
@@ -128,7 +129,7 @@ class CheapestSearch {
       if (ns > bound_ns_ || !model_.HasRoom(next.op, view.state, next.state)) return;
       const int known = open_.Find(next.state);
       if (known >= 0 && open_.node(known).cost.ns < reached_ns) return;
-      if (!problem_.Charge(kWaitWork)) return;
+      if (!problem_.Charge(kEnqueueWork)) return;
       open_.Push({index, next.op, next.state, {ns, node.cost.bytes}, rest_ns});
     });
   }
@@ -190,7 +191,7 @@ class CheapestSearch {
   BestFirst<Cost> open_;
   int64_t bound_ns_;
   int64_t next_work_limit_ = 0;  // work at which TightenBound() is called next
-  int64_t part_ = 0;             // see TightenBound(); 0: it was not called yet
+  int64_t gap_divisor_ = 0;      // see TightenBound(); 0: it was not called yet
   int walked_ = 0;               // nodes from which TightenBound() has taken the greedy walk
 };
 
