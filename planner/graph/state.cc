@@ -36,7 +36,7 @@ void CutLists::List::Insert(int at, int d) {
 }
 
 absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to,
-                                        std::optional<DType> reduce_dtype, bool reduced_behind) {
+                                        std::optional<DType> reduce_dtype, bool ends_at_crossing) {
   if (from.shape() != to.shape()) {
     return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
                            to.tensor().ToString());
@@ -58,7 +58,7 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
           s.ToString(), t.ToString(), mesh.dim(d).name);
     }
     // At a crossing the planner chose the shard itself. It is gathered before it is masked.
-    if (s.IsShard() && t.IsPartial() && t.op() == ReduceOp::kAvg && !reduced_behind) {
+    if (s.IsShard() && t.IsPartial() && t.op() == ReduceOp::kAvg && !ends_at_crossing) {
       return InvalidArgument("{} -> {} on mesh dim '{}': a shard cannot become a partial average",
                              s.ToString(), t.ToString(), mesh.dim(d).name);
     }
@@ -78,9 +78,9 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
         "the ragged cuts of {} make {} different boxes; this version plans for at most {}",
         sharding->PlacementsText(), choices, kMaxRaggedChoices);
   }
-  problem.source_ = problem.Reduce(from, CutSizes::kSource);
-  problem.target_ = problem.Reduce(to, CutSizes::kTarget);
-  MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype, reduced_behind));
+  problem.source_ = problem.ToState(from, CutSizes::kSource);
+  problem.target_ = problem.ToState(to, CutSizes::kTarget);
+  MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype, ends_at_crossing));
   const auto summed = [](ReduceOp op) { return op == ReduceOp::kAvg ? ReduceOp::kSum : op; };
   for (int d = 0; d < problem.num_dims(); ++d) {
     const State& source = problem.source_;
@@ -126,7 +126,7 @@ void Problem::ChooseCandidates() {
   }
 }
 
-absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool reduced_behind) {
+absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool ends_at_crossing) {
   const DType source = from_.dtype();
   const DType target = to_.dtype();
   bool reduces = false;
@@ -151,7 +151,7 @@ absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool reduced_
   if (!reduces) reduce_stage_ = num_stages() - 1;
   target_ = target_.AtStage(num_stages() - 1);
   for (int i = 0; i + 1 < num_stages(); ++i) {
-    if (!stays_partial || reduced_behind || IsExactCast(dtypes_[i], dtypes_[i + 1])) continue;
+    if (!stays_partial || ends_at_crossing || IsExactCast(dtypes_[i], dtypes_[i + 1])) continue;
     return InvalidArgument(
         "{} -> {}: contributions to a partial value that stays partial would be rounded one by one "
         "by the cast from {} to {}",
@@ -220,11 +220,11 @@ bool Problem::HasCut(int d, int k, CutSizes sizes) const {
   return !begins(d, sizes).empty() && sharding.placement(mesh_dims_[d]).tensor_dim() == k;
 }
 
-bool Problem::CutAlike(int d, CutSizes sizes, int e, CutSizes other) const {
+bool Problem::MakesSamePieces(int d, CutSizes sizes, int e, CutSizes other) const {
   return size(d) == size(e) && begins(d, sizes) == begins(e, other);
 }
 
-State Problem::Reduce(const Sharding& sharding, CutSizes ragged) const {
+State Problem::ToState(const Sharding& sharding, CutSizes ragged) const {
   State state;
   for (int d = 0; d < num_dims(); ++d) {
     const Placement& p = sharding.placement(mesh_dims_[d]);

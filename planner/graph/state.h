@@ -141,15 +141,15 @@ struct CutLists {
 class Problem {
  public:
   // `reduce_dtype`: the dtype of reductions. Default: DefaultReduceDType (placement/cast.h).
-  // `reduced_behind`: one end is at a crossing to another mesh. Partial mesh dims of `to` are then
-  // reduced after the crossing, in the dtype of `to`, so that casts of contributions may round; and
-  // a cut of `from`, which the planner chose itself, may be gathered for a partial average.
-  // INVALID_ARGUMENT: `to` cannot be reached from `from`. UNIMPLEMENTED: beyond the planner's
-  // limits (two meshes, more than kMaxStateDims mesh dims of size > 1, too many ragged sizes).
-  // Messages name the value and the rule.
+  // `ends_at_crossing`: one end is at a crossing to another mesh. Partial mesh dims of `to` are
+  // then reduced after the crossing, in the dtype of `to`, so that casts of contributions may
+  // round; and a cut of `from`, which the planner chose itself, may be gathered for a partial
+  // average. INVALID_ARGUMENT: `to` cannot be reached from `from`. UNIMPLEMENTED: beyond the
+  // planner's limits (two meshes, more than kMaxStateDims mesh dims of size > 1, too many ragged
+  // sizes). Messages name the value and the rule.
   static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype = std::nullopt,
-                                        bool reduced_behind = false);
+                                        bool ends_at_crossing = false);
 
   int num_dims() const { return static_cast<int>(sizes_.size()); }
   int64_t size(int d) const { return sizes_[d]; }
@@ -188,7 +188,7 @@ class Problem {
   // Whether mesh dim d may cut tensor dim k, as its outermost cut, into pieces of `sizes`.
   bool HasCut(int d, int k, CutSizes sizes) const;
   // Whether outermost cuts of one tensor dim by mesh dims d and e make the same pieces.
-  bool CutAlike(int d, CutSizes sizes, int e, CutSizes other) const;
+  bool MakesSamePieces(int d, CutSizes sizes, int e, CutSizes other) const;
 
   // The tensor dims that plans may cut: those that source or target cut; of the others, the
   // largest, the outermost of extent > 1 (its pieces need no packing), and on meshes of up to four
@@ -255,10 +255,10 @@ class Problem {
 
  private:
   Problem(Sharding from, Sharding to) : from_(std::move(from)), to_(std::move(to)) {}
-  State Reduce(const Sharding& sharding, CutSizes ragged) const;
+  State ToState(const Sharding& sharding, CutSizes ragged) const;
   void SetBegins(const Sharding& sharding, CutSizes ragged);
   // Sets dtypes, extents and the target's stage. REQUIRES: source and target are set.
-  absl::Status SetStages(std::optional<DType> reduce_dtype, bool reduced_behind);
+  absl::Status SetStages(std::optional<DType> reduce_dtype, bool ends_at_crossing);
   void ChooseCandidates();
   CutLists MakeCuts(const State& state) const;
   int64_t CountMaxItems(const State& state) const;

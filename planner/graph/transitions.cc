@@ -36,7 +36,7 @@ bool IsPermutation(const Problem& problem, const State& before, const State& aft
     for (int i = 0; i < a.of[k].size; ++i) {
       const CutSizes before = i == 0 ? a.of[k].outermost : CutSizes::kCeil;
       const CutSizes after = i == 0 ? b.of[k].outermost : CutSizes::kCeil;
-      if (!problem.CutAlike(a.of[k][i], before, b.of[k][i], after)) return false;
+      if (!problem.MakesSamePieces(a.of[k][i], before, b.of[k][i], after)) return false;
     }
   }
   return true;

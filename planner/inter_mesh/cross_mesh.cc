@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
                                                WorkBudget& budget) {
   // The crossing adds what the first half leaves partial; the second half begins without P.
   MESHIFT_ASSIGN_OR_RETURN(Problem problem,
-                           Problem::Create(from, to, reduce_dtype, /*reduced_behind=*/true));
+                           Problem::Create(from, to, reduce_dtype, /*ends_at_crossing=*/true));
   problem.SetBudget(&budget);
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
   choice.rules.masks_cuts = false;  // no reduction after the crossing

@@ -85,7 +85,8 @@ bool Layouts::IsPermutation(const Lists& before, const Lists& after) const {
     List b = after[i];
     if (table_.size(a) != table_.size(b)) return false;
     for (; a != b; a = table_.Parent(a), b = table_.Parent(b)) {
-      if (!problem_.CutAlike(table_.last(a), table_.sizes(a), table_.last(b), table_.sizes(b))) {
+      if (!problem_.MakesSamePieces(table_.last(a), table_.sizes(a), table_.last(b),
+                                    table_.sizes(b))) {
         return false;
       }
     }
