@@ -14,8 +14,6 @@ namespace {
 
 // Work of pricing a step, without lists of ranks and pieces.
 constexpr int64_t kPriceWork = 256;
-// Work of looking up a rank's index in its group, or its box.
-constexpr int64_t kRankWork = 8;
 // A mesh of more ranks, not in row-major order, has too many groups to list them for a bound.
 constexpr int64_t kManyRanks = 256;
 
@@ -102,7 +100,7 @@ int64_t CostModel::NumGroups(DimMask dims) const {
   return problem_.mesh().NumRanks() / GroupSize(dims);
 }
 
-const GroupTimes& CostModel::TimesAnew(DimMask dims) const {
+const GroupTimes& CostModel::ComputeTimes(DimMask dims) const {
   return times_[dims].emplace(MakeTimes(GroupsOver(dims)));
 }
 
@@ -110,7 +108,9 @@ RankGroups CostModel::GroupsOver(DimMask dims) const {
   RankGroups groups{.size = GroupSize(dims)};
   if (topology_.NumLevels() == 1) return groups;  // the ranks do not matter
   if (!problem_.mesh().IsRowMajor()) {
-    if (problem_.Charge(kRankWork, problem_.mesh().NumRanks())) groups.ranks = RanksOver(dims);
+    if (problem_.Charge(kRankLookupWork, problem_.mesh().NumRanks())) {
+      groups.ranks = RanksOver(dims);
+    }
     return groups;
   }
   int64_t stride = 1;

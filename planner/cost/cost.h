@@ -35,6 +35,9 @@
 
 namespace meshift {
 
+// Work (base/work_budget.h) of looking up a rank's index in its group, or its box.
+inline constexpr int64_t kRankLookupWork = 8;
+
 struct Traffic {
   int64_t bytes_sent = 0;       // worst rank
   int64_t bytes_received = 0;   // worst rank
@@ -182,7 +185,7 @@ class CostModel {
   // The times of collectives over `dims`.
   const GroupTimes& Times(DimMask dims) const {
     const std::optional<GroupTimes>& times = times_[dims];
-    return times ? *times : TimesAnew(dims);
+    return times ? *times : ComputeTimes(dims);
   }
   int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
   int64_t CopyNs(int64_t bytes) const { return meshift::CopyNs(topology_, bytes); }
@@ -200,7 +203,7 @@ class CostModel {
     GroupTimes inside;
     GroupTimes across;
   };
-  const GroupTimes& TimesAnew(DimMask dims) const;
+  const GroupTimes& ComputeTimes(DimMask dims) const;
   void SetBounds();
   // The stages of a reduction in blocks over `dims`. Null if a block would be all contributions or
   // only one, or if the block size does not divide their number.

@@ -14,9 +14,6 @@ namespace meshift {
 
 namespace {
 
-// Work of looking up a rank's index in its group, or its box.
-constexpr int64_t kRankWork = 8;
-
 // Whether the box of `cuts` at a coordinate of the mesh is empty.
 bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
   for (int k = 0; k < problem.tensor_rank(); ++k) {
@@ -34,7 +31,7 @@ bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate
 bool RanksAscend(const Problem& problem, absl::Span<const int> order, const CutLists& parent) {
   const DeviceMesh& mesh = problem.mesh();
   if (mesh.IsRowMajor()) return std::is_sorted(order.begin(), order.end());
-  if (!problem.Charge(kRankWork, mesh.NumRanks())) return true;
+  if (!problem.Charge(kRankLookupWork, mesh.NumRanks())) return true;
   for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
     Coordinate at = mesh.CoordinateAt(position);
     if (HoldsNothing(problem, parent, at)) continue;

@@ -89,7 +89,7 @@ struct EvenDim {
 }  // namespace
 
 bool CountEven(const Moves& moves, Traffic* traffic) {
-  const MovingDims<EvenDim> moving(moves);
+  const MovingTensorDims<EvenDim> moving(moves);
   int64_t sent = moves.copies;
   int64_t received = 1;
   int64_t kept = 1;

@@ -169,17 +169,17 @@ class MovedBounds {
   // piece after is linear in the coordinates. So it is least and greatest at corners, and the
   // overlap is least at one of these two.
   int64_t LeastOwn(const Coordinates& first, const Coordinates& last) const {
-    const auto behind = [&](const Coordinates& at) {
+    const auto offset = [&](const Coordinates& at) {
       return after_.PieceAt(at).begin - before_.PieceAt(at).begin;
     };
-    const int64_t at_first = behind(first);
+    const int64_t at_first = offset(first);
     int64_t least = at_first;
     int64_t most = at_first;
     for (int d = 0; d < kMaxStateDims; ++d) {
       if (first[d] == last[d]) continue;
       Coordinates at = first;
       at[d] = last[d];
-      const int64_t by = behind(at) - at_first;
+      const int64_t by = offset(at) - at_first;
       (by < 0 ? least : most) += by;
     }
     const Interval old_piece{0, before_.PieceAt(first).Length()};
@@ -197,7 +197,7 @@ class MovedBounds {
   bool splits_old_ = false;
 };
 
-using MovingBounds = MovingDims<MovedBounds>;
+using MovingBounds = MovingTensorDims<MovedBounds>;
 
 // A box of ranks: their coordinates on the mesh dims that move, ends included.
 struct Ranks {
@@ -223,19 +223,19 @@ class WorstRank {
 
   // Raises the maxima below to those of all ranks, for one choice of lengths. Ranks with `busy`
   // coordinates are examined first, as incumbents.
-  void LookAt(const MovingBounds::Choice& choice, const SomeCoordinates& busy) {
+  void Examine(const MovingBounds::Choice& choice, const SomeCoordinates& busy) {
     choice_ = &choice;
     Items longest = 1;
     for (const MovedBounds* dim : choice) longest *= dim->longest();
     kept_ = std::max(kept_, longest);
     Ranks all;
     for (const int d : moves_.mesh_dims) all.last[d] = moves_.problem.size(d) - 1;
-    LookAt(all.first);
-    LookAt(all.last);
+    Examine(all.first);
+    Examine(all.last);
     int64_t left = kMaxBusy;
     Coordinates at = {};
-    LookAtAll(busy, 0, &at, &left);
-    LookAt(all);
+    ExamineAll(busy, 0, &at, &left);
+    Examine(all);
   }
 
   Items sent() const { return sent_; }
@@ -278,7 +278,7 @@ class WorstRank {
         std::max(sent_messages - (own > 0 ? 1 : 0), received_messages - (own_of_all > 0 ? 1 : 0))};
   }
 
-  void LookAt(const Coordinates& rank) {
+  void Examine(const Coordinates& rank) {
     const Most most = MostOf({rank, rank}, /*one_run=*/true);
     sent_ = std::max(sent_, most.sent);
     received_ = std::max(received_, most.received);
@@ -286,22 +286,22 @@ class WorstRank {
   }
 
   // Examines the ranks of every combination of these coordinates, at most *left of them.
-  void LookAtAll(const SomeCoordinates& coordinates, size_t i, Coordinates* at, int64_t* left) {
+  void ExamineAll(const SomeCoordinates& coordinates, size_t i, Coordinates* at, int64_t* left) {
     if (i == moves_.mesh_dims.size()) {
       --*left;
-      return LookAt(*at);
+      return Examine(*at);
     }
     const int d = moves_.mesh_dims[i];
     for (const int64_t coordinate : coordinates[d]) {
       if (*left == 0) return;
       (*at)[d] = coordinate;
-      LookAtAll(coordinates, i + 1, at, left);
+      ExamineAll(coordinates, i + 1, at, left);
     }
   }
 
   // Bounds a box of ranks, and halves it if needed. REQUIRES: its first and last rank were
   // examined; if `was_one_run`, all corners.
-  void LookAt(const Ranks& ranks, bool was_one_run = false) {
+  void Examine(const Ranks& ranks, bool was_one_run = false) {
     // Split between two runs; if there is one run, on the mesh dim that shifts pieces most.
     int split = -1;
     int64_t at = 0;
@@ -339,17 +339,17 @@ class WorstRank {
       }
       int64_t left = INT64_MAX;
       Coordinates at_corner = {};
-      LookAtAll(corners, 0, &at_corner, &left);
+      ExamineAll(corners, 0, &at_corner, &left);
       if (most.sent <= sent_ && most.received <= received_ && most.messages <= messages_) return;
     }
     Ranks low = ranks;
     Ranks high = ranks;
     low.last[split] = at - 1;
     high.first[split] = at;
-    LookAt(low.last);
-    LookAt(high.first);
-    LookAt(high, most_runs == 0);
-    LookAt(low, most_runs == 0);
+    Examine(low.last);
+    Examine(high.first);
+    Examine(high, most_runs == 0);
+    Examine(low, most_runs == 0);
   }
 
   const Moves& moves_;
@@ -379,7 +379,7 @@ void CountByBounds(const Moves& moves, Traffic* traffic) {
       busy[d].push_back(moves.problem.size(d) - 1);
       SortUnique(&busy[d]);
     }
-    worst.LookAt(choice, busy);
+    worst.Examine(choice, busy);
     return true;
   });
   traffic->bytes_sent = moves.Bytes(worst.sent());

@@ -195,7 +195,7 @@ class MovedPieces {
   bool splits_new_ = false;
 };
 
-using MovingPieces = MovingDims<MovedPieces>;
+using MovingPieces = MovingTensorDims<MovedPieces>;
 
 // Calls fn(places) for every rank of a group, with its Place along each tensor dim, until fn
 // returns false or the budget is spent. Returns whether it got to the end.

@@ -80,34 +80,35 @@ MeshPair::MeshPair(const DeviceMesh& from, const DeviceMesh& to, const Topology&
   while (level_ + 1 < topology.NumLevels() && !SharesDomain(from, to, topology, level_)) ++level_;
 }
 
-MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after) const {
+MeshPair::MissingElements MeshPair::CountMissing(const Sharding& before,
+                                                 const Sharding& after) const {
   // Every element of the target is on one rank for each replica.
-  Lacking lacking;
+  MissingElements missing;
   const int64_t contributions = ContributionsOf(before);
-  lacking.total = static_cast<__int128>(NumElements(after.shape())) * contributions;
+  missing.total = static_cast<__int128>(NumElements(after.shape())) * contributions;
   for (int d = 0; d < after.mesh().NumDims(); ++d) {
-    if (!after.placement(d).IsShard()) lacking.total *= after.mesh().dim(d).size;
+    if (!after.placement(d).IsShard()) missing.total *= after.mesh().dim(d).size;
   }
   for (const Shared& rank : shared_) {
     const Box box = after.BoxAt(rank.to);
     const int64_t wanted = SaturatingMul(contributions, box.NumElements());
     const int64_t held = CommonElements(before.BoxAt(rank.from), box);
-    lacking.total -= held;
-    lacking.worst = std::max(lacking.worst, wanted - held);
+    missing.total -= held;
+    missing.worst = std::max(missing.worst, wanted - held);
   }
-  if (disjoint()) lacking.worst = SaturatingMul(contributions, after.MaxLocalElements());
-  return lacking;
+  if (disjoint()) missing.worst = SaturatingMul(contributions, after.MaxLocalElements());
+  return missing;
 }
 
 int64_t MeshPair::LeastNs(const Sharding& before, const DistinctBoxes& boxes,
                           const Sharding& after) const {
-  const Lacking lacking = Lacks(before, after);
-  if (lacking.total == 0) {
+  const MissingElements missing = CountMissing(before, after);
+  if (missing.total == 0) {
     return CopyNs(topology_, SaturatingBytes(before.dtype(), after.MaxLocalElements()));
   }
   // Some rank sends at least the average, and some rank receives at least the average.
-  const __int128 average = lacking.total / std::min(from_size_, to_size_);
-  const __int128 most = std::max(average, static_cast<__int128>(lacking.worst));
+  const __int128 average = missing.total / std::min(from_size_, to_size_);
+  const __int128 most = std::max(average, static_cast<__int128>(missing.worst));
   const int64_t elements = most > INT64_MAX ? INT64_MAX : static_cast<int64_t>(most);
   // Messages of the first receivers: with ceil chunks the first boxes are the largest.
   const int64_t contributions = ContributionsOf(before);

@@ -36,11 +36,11 @@ class MeshPair {
 
   // Elements that ranks of the second mesh need for their target boxes and do not hold before the
   // crossing. An element counts once for each contribution.
-  struct Lacking {
+  struct MissingElements {
     __int128 total = 0;  // of all ranks together
     int64_t worst = 0;   // a lower bound of those of the worst rank
   };
-  Lacking Lacks(const Sharding& before, const Sharding& after) const;
+  MissingElements CountMissing(const Sharding& before, const Sharding& after) const;
 
   // A lower bound of the ns of a crossing from `before`, whose boxes are `boxes`, to `after`.
   // REQUIRES: they are on the first and on the second mesh.

@@ -112,11 +112,11 @@ TEST(CrossCost, BoundsAreBelowAndSumsAreRight) {
             ASSERT_LE(least, traffic.est_ns) << what;
             tight += 2 * least >= traffic.est_ns ? 1 : 0;
             ++count;
-            const MeshPair::Lacking lacking = pair.Lacks(before, after);
+            const MeshPair::MissingElements missing = pair.CountMissing(before, after);
             int64_t sent = 0;
             for (const CrossingMessage& m : crossing.messages()) sent += m.elements;
-            ASSERT_EQ(static_cast<int64_t>(lacking.total), sent) << what;
-            ASSERT_LE(lacking.worst, crossing.most_received()) << what;
+            ASSERT_EQ(static_cast<int64_t>(missing.total), sent) << what;
+            ASSERT_LE(missing.worst, crossing.most_received()) << what;
             ASSERT_EQ(pair.union_size(), static_cast<int64_t>(crossing.ranks().size()));
             for (const int64_t rank : after.mesh().Ranks()) {
               const int64_t own = crossing.KeptBy(rank) ? 1 : 0;

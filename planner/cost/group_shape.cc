@@ -32,7 +32,7 @@ struct Run {
     most = std::max(most, units);
     fewest = std::min(fewest, units);
   }
-  Run Behind(int64_t units, int64_t wholes) const {
+  Run ShiftedBy(int64_t units, int64_t wholes) const {
     Run run = *this;
     run.first_unit += units;
     run.last_unit += units;
@@ -69,7 +69,7 @@ Run Join(const Run& a, const Run& b) {
 // The run of these ranks, for units of `unit` ranks and wholes of `whole` ranks (0: all ranks).
 Run RunOf(absl::Span<const int64_t> ascending, int64_t unit, int64_t whole) {
   const auto at = [&](int64_t rank) {
-    return Run().Behind(rank / unit, whole == 0 ? 0 : rank / whole);
+    return Run().ShiftedBy(rank / unit, whole == 0 ? 0 : rank / whole);
   };
   Run run = at(ascending.front());
   for (size_t i = 1; i < ascending.size(); ++i) run = Join(run, at(ascending[i]));
@@ -93,7 +93,7 @@ class Runs {
     }
     runs_.resize(places);
     for (int64_t place = 0; place < places; ++place) {
-      runs_[place] = Run().Behind(place / unit_, 0);
+      runs_[place] = Run().ShiftedBy(place / unit_, 0);
     }
     for (const Layout::Mode& mode : modes) Repeat(mode);
   }
@@ -152,7 +152,7 @@ class Runs {
       const int64_t times = (place + distance) / places;
       const int64_t units = times * (places / unit_);
       joined[place] =
-          Join(a[place], b[(place + distance) % places].Behind(units, whole_ == 0 ? 0 : times));
+          Join(a[place], b[(place + distance) % places].ShiftedBy(units, whole_ == 0 ? 0 : times));
     }
     return joined;
   }

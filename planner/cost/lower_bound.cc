@@ -71,10 +71,11 @@ struct Task {
     total = moved = std::max<Wide>({received, sent, 0});
     if (added == 1 || stay > 1) return;
     moved = all * (added - 1);  // fewer than `total`: switches may add
-    const int64_t alike = Sizes(to.mesh(), [&](int d) {
+    // Ranks that have the same boxes, before and after.
+    const int64_t same_box_ranks = Sizes(to.mesh(), [&](int d) {
       return one_mesh && to.placement(d).IsReplicate() && !from.placement(d).IsShard();
     });
-    total = all * (copies[1] + added - 1) - std::min(all, kept / alike);
+    total = all * (copies[1] + added - 1) - std::min(all, kept / same_box_ranks);
   }
 
   // Two boxes of one sharding are equal or disjoint, so the flow is a sum over pairs of a box

@@ -60,11 +60,11 @@ struct Moves {
 
 // A `Dim` for each tensor dim that moves and each length under the cuts that stay.
 template <typename Dim>
-class MovingDims {
+class MovingTensorDims {
  public:
   using Choice = absl::InlinedVector<const Dim*, 4>;
 
-  explicit MovingDims(const Moves& moves) {
+  explicit MovingTensorDims(const Moves& moves) {
     bool is_long = false;  // messages have more than one index along some dim so far
     for (int k = 0; k < moves.problem.tensor_rank(); ++k) {
       bool longer = moves.wholes[k].front() > 1;
