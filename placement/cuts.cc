@@ -79,7 +79,7 @@ CutList CutList::First(int n) const {
   return first;
 }
 
-CutList CutList::Behind(int n) const {
+CutList CutList::After(int n) const {
   CutList others;
   others.mesh_dims.assign(mesh_dims.begin() + n, mesh_dims.end());
   others.sizes.assign(sizes.begin() + n, sizes.end());
@@ -105,7 +105,7 @@ StepCuts CutsOfStep(const Sharding& before, const Sharding& after, int tensor_di
   const CutList a = CutsOf(before, tensor_dim);
   const CutList b = CutsOf(after, tensor_dim);
   const int common = a.begins == b.begins ? CommonLength(a.mesh_dims, b.mesh_dims) : 0;
-  return {a.First(common), a.Behind(common), b.Behind(common)};
+  return {a.First(common), a.After(common), b.After(common)};
 }
 
 DimPairs PermutePairs(absl::Span<const MovedMeshDims> moved,

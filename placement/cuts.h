@@ -127,7 +127,7 @@ struct CutList {
   Interval Piece(Interval whole, absl::Span<const int64_t> at) const;
   // The first `n` cuts, and the cuts after them.
   CutList First(int n) const;
-  CutList Behind(int n) const;
+  CutList After(int n) const;
 
   MeshDims mesh_dims;
   absl::InlinedVector<int64_t, 6> sizes;  // of mesh_dims
@@ -141,7 +141,6 @@ struct StepCuts {
   CutList common;
   CutList before;
   CutList after;
-  bool Moves() const { return before.size() > 0 || after.size() > 0; }
 };
 StepCuts CutsOfStep(const Sharding& before, const Sharding& after, int tensor_dim);
 

@@ -37,7 +37,7 @@ class Search {
       : windows_(windows), parts_(parts), fixed_(fixed) {
     for (int i = 0; i < parts.depth(); ++i) {
       if (!IsFixed(i)) continue;
-      parts.AddRuns(i, &candidates_[i]);
+      parts.AppendRunBegins(i, &candidates_[i]);
       for (size_t at = candidates_[i].size(); at-- > 0;) {
         if (candidates_[i][at] > 0) candidates_[i].push_back(candidates_[i][at] - 1);
       }
@@ -46,7 +46,7 @@ class Search {
 
   MostPieces Run() {
     if (windows_.depth() == 0) {
-      LookAt({0, windows_.extent()});
+      Examine({0, windows_.extent()});
     } else {
       Visit(windows_.root());
     }
@@ -95,49 +95,50 @@ class Search {
         Visit(part);
         ++i;
       } else {
-        i += LookAtRun(part.whole, (i < same ? std::min(same, period) : own.full) - i);
+        i += ExamineRun(part.whole, (i < same ? std::min(same, period) : own.full) - i);
       }
     }
     if (own.rest == 0) return;
     const Node last = NestedCuts::Part(node, own, own.full);
-    innermost ? LookAt(last.whole) : Visit(last);
+    innermost ? Examine(last.whole) : Visit(last);
   }
 
   // Examines the first of n contiguous windows, or several at once. Returns the number examined.
-  int64_t LookAtRun(const Interval& window, int64_t n) {
+  int64_t ExamineRun(const Interval& window, int64_t n) {
     if (parts_.depth() > 0) {
       const Node around = Around({window.begin, window.begin + 1});
       const int64_t inside = std::min(n, (around.whole.end - window.begin) / window.Length());
       if (inside > 1) {
         const int64_t chunk = parts_.PartsOf(around).chunk;
         const int64_t first = window.begin - around.whole.begin;
-        const auto look_at = [&](int64_t i) {
+        const auto examine = [&](int64_t i) {
           const int64_t begin = window.begin + i * window.Length();
-          LookAt({begin, begin + window.Length()});
+          Examine({begin, begin + window.Length()});
         };
-        look_at(LargestResidue(first, window.Length(), chunk, inside));
+        examine(LargestResidue(first, window.Length(), chunk, inside));
         if (fixed_ != 0) {
-          look_at(LargestResidue(chunk - 1 - first % chunk, chunk - window.Length() % chunk, chunk,
+          examine(LargestResidue(chunk - 1 - first % chunk, chunk - window.Length() % chunk, chunk,
                                  inside));
-          look_at(inside - 1);
+          examine(inside - 1);
         }
         return inside;
       }
     }
-    LookAt(window);
+    Examine(window);
     return 1;
   }
 
-  // Tries, for the fixed coordinates, those of the pieces at the window's ends and the ends of
+  // Examines a window: takes as fixed coordinates those of the pieces at its ends and the ends of
   // runs.
-  void LookAt(const Interval& window) {
+  void Examine(const Interval& window) {
     const Digits first = parts_.At(window.begin);
     const Digits last = parts_.At(window.end - 1);
-    NestedCuts::Range range = parts_.Everywhere();
-    Try(window, first, last, 0, &range);
+    NestedCuts::Range range = parts_.FullRange();
+    Enumerate(window, first, last, 0, &range);
   }
-  void Try(const Interval& window, const Digits& first, const Digits& last, int depth,
-           NestedCuts::Range* range) {
+  // Enumerates these fixed coordinates in the cuts from `depth` on.
+  void Enumerate(const Interval& window, const Digits& first, const Digits& last, int depth,
+                 NestedCuts::Range* range) {
     if (depth == parts_.depth()) {
       const auto [pieces, items] = parts_.Within(window, *range);
       most_.items = std::max(most_.items, items);
@@ -147,17 +148,17 @@ class Search {
       window_begin_ = window.begin;
       return;
     }
-    if (!IsFixed(depth)) return Try(window, first, last, depth + 1, range);
-    const auto try_with = [&](int64_t i) {
+    if (!IsFixed(depth)) return Enumerate(window, first, last, depth + 1, range);
+    const auto enumerate_with = [&](int64_t i) {
       if (i < 0 || i >= parts_.size(depth)) return;
       range->first[depth] = i;
       range->last[depth] = i;
-      Try(window, first, last, depth + 1, range);
+      Enumerate(window, first, last, depth + 1, range);
     };
     for (const int64_t i : {first[depth], first[depth] + 1, last[depth], last[depth] - 1}) {
-      try_with(i);
+      enumerate_with(i);
     }
-    for (const int64_t i : candidates_[depth]) try_with(i);
+    for (const int64_t i : candidates_[depth]) enumerate_with(i);
   }
 
   const NestedCuts& windows_;

@@ -12,7 +12,7 @@ Interval NestedCuts::Piece(const Digits& at) const {
   return piece;
 }
 
-NestedCuts::Range NestedCuts::Everywhere() const {
+NestedCuts::Range NestedCuts::FullRange() const {
   Range range;
   for (int i = 0; i < depth(); ++i) range.last[i] = size(i) - 1;
   return range;
@@ -47,17 +47,17 @@ NestedCuts::Digits NestedCuts::At(int64_t item) const {
 }
 
 // The sum for a node that lies inside the interval.
-NestedCuts::Sum NestedCuts::All(int depth, int64_t length, const Range& range) const {
+NestedCuts::Sum NestedCuts::SumInside(int depth, int64_t length, const Range& range) const {
   if (depth == this->depth()) return {1, length};
   const Chunks parts = PartsOf({depth, {0, length}});
   const int64_t first = range.first[depth];
   const int64_t last = range.last[depth];
   Sum sum;
   if (first < parts.full) {
-    sum.Add(All(depth + 1, parts.chunk, range), std::min(last + 1, parts.full) - first);
+    sum.Add(SumInside(depth + 1, parts.chunk, range), std::min(last + 1, parts.full) - first);
   }
   if (parts.rest > 0 && first <= parts.full && parts.full <= last) {
-    sum.Add(All(depth + 1, parts.rest, range), 1);
+    sum.Add(SumInside(depth + 1, parts.rest, range), 1);
   }
   return sum;
 }
@@ -66,7 +66,7 @@ NestedCuts::Sum NestedCuts::Within(const Node& node, const Interval& window,
                                    const Range& range) const {
   const int64_t overlap = CommonIndices(node.whole, window);
   if (overlap == 0) return {};
-  if (overlap == node.whole.Length()) return All(node.depth, overlap, range);
+  if (overlap == node.whole.Length()) return SumInside(node.depth, overlap, range);
   if (node.depth == depth()) return {1, overlap};
   const Chunks parts = PartsOf(node);
   // The parts at the two ends of the interval; all parts between them have equal lengths.
@@ -81,17 +81,17 @@ NestedCuts::Sum NestedCuts::Within(const Node& node, const Interval& window,
   if (low == high) return sum;
   if (first <= high && high <= last) sum.Add(Within(Part(node, parts, high), window, range), 1);
   const int64_t between = std::min(last, high - 1) - std::max(first, low + 1) + 1;
-  if (between > 0) sum.Add(All(node.depth + 1, parts.chunk, range), between);
+  if (between > 0) sum.Add(SumInside(node.depth + 1, parts.chunk, range), between);
   return sum;
 }
 
-int64_t NestedCuts::First() const {
+int64_t NestedCuts::LongestLength() const {
   int64_t length = extent_;
   for (const Cut& cut : cuts_) length = CeilDiv(length, cut.size);
   return length;
 }
 
-void NestedCuts::AddRuns(int i, absl::InlinedVector<int64_t, 16>* runs) const {
+void NestedCuts::AppendRunBegins(int i, absl::InlinedVector<int64_t, 16>* runs) const {
   runs->push_back(0);
   for (const int64_t length : PieceLengths(extent_, absl::MakeConstSpan(cuts_).first(i))) {
     if (length == 0) continue;

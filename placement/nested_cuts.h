@@ -2,12 +2,12 @@
 //
 //   const NestedCuts cuts(10, Nest{{4}, {2}});      // 10 cut into four, each piece into two
 //   cuts.Piece({1, 0});                     // [3, 5): the second of 3, 3, 3, 1; the first of 2, 1
-//   cuts.Within({2, 6}, cuts.Everywhere()).pieces;   // 3: [2, 3), [3, 5) and [5, 6)
+//   cuts.Within({2, 6}, cuts.FullRange()).pieces;    // 3: [2, 3), [3, 5) and [5, 6)
 //
 // A cut into n makes pieces of ceil(length / n), then possibly one shorter piece, then empty ones.
 // So each cut divides a piece into parts of at most two lengths, besides empty ones. A query visits
 // few parts of a piece: its time depends on the number of cuts, and not on the number of pieces.
-// The coordinates of a cut fall into few ranges, called runs (AddRuns).
+// The coordinates of a cut fall into few ranges, called runs (AppendRunBegins).
 //
 // Ragged cuts are not supported, and nothing is checked (see the REQUIRES below). An item is one
 // index of the tensor dim. Internal to Meshift. An immutable value; safe for concurrent use.
@@ -41,8 +41,8 @@ class NestedCuts {
   int depth() const { return static_cast<int>(cuts_.size()); }
   int64_t extent() const { return extent_; }
   int64_t size(int i) const { return cuts_[i].size; }
-  // The length of the first piece, the longest.
-  int64_t First() const;
+  // The length of the longest piece, the first.
+  int64_t LongestLength() const;
 
   // A piece of the first `depth` cuts: cut number `depth` divides it, or none if depth == depth().
   struct Node {
@@ -83,15 +83,15 @@ class NestedCuts {
     return Within(root(), window, range);
   }
   // The range of all coordinates.
-  Range Everywhere() const;
+  Range FullRange() const;
 
   // Appends the coordinates of cut i at which runs begin. Within a run, for any other coordinates,
   // the length of the piece is constant and its begin is linear in the coordinate.
-  void AddRuns(int i, absl::InlinedVector<int64_t, 16>* runs) const;
+  void AppendRunBegins(int i, absl::InlinedVector<int64_t, 16>* runs) const;
 
  private:
   Lengths LengthsOf(int depth, int64_t length, const Range& range) const;
-  Sum All(int depth, int64_t length, const Range& range) const;
+  Sum SumInside(int depth, int64_t length, const Range& range) const;
   Sum Within(const Node& node, const Interval& window, const Range& range) const;
 
   int64_t extent_;

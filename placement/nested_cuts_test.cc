@@ -99,7 +99,7 @@ TEST(NestedCutsTest, CountsAsTheListOfPiecesDoes) {
       const int64_t common = CommonIndices(piece.interval, window);
       if (common > 0) sum.Add({1, common}, 1);
     }
-    EXPECT_EQ(nest.cuts.First(), nest.pieces.front().interval.Length());
+    EXPECT_EQ(nest.cuts.LongestLength(), nest.pieces.front().interval.Length());
     EXPECT_EQ(nest.cuts.Within(window, range).pieces, sum.pieces);
     EXPECT_EQ(nest.cuts.Within(window, range).items, sum.items);
     EXPECT_EQ(nest.cuts.LengthsOf(range).least, lengths.least);
@@ -114,7 +114,7 @@ TEST(NestedCutsTest, InARunLengthsAreConstantAndBeginsLinear) {
     const Pieces nest = RandomNest(RandomExtent(random), random);
     for (size_t c = 0; c < nest.sizes.size(); ++c) {
       absl::InlinedVector<int64_t, 16> runs;
-      nest.cuts.AddRuns(static_cast<int>(c), &runs);
+      nest.cuts.AppendRunBegins(static_cast<int>(c), &runs);
       for (const Piece& piece : nest.pieces) {
         Digits next = piece.at;
         if (++next[c] == nest.sizes[c]) continue;
@@ -180,7 +180,7 @@ TEST(MostPiecesTest, IsThatOfAllPieces) {
     EXPECT_EQ(found.pieces, most.pieces) << extent;
     EXPECT_EQ(found.items, most.items) << extent;
     // The reported window has this number of overlaps.
-    NestedCuts::Range range = parts.cuts.Everywhere();
+    NestedCuts::Range range = parts.cuts.FullRange();
     for (size_t c = 0; c < parts.sizes.size(); ++c) {
       if ((fixed >> c & 1) != 0) range.first[c] = range.last[c] = found.parts[c];
     }

@@ -36,8 +36,10 @@ struct Side {
     return digits;
   }
   Interval PieceAt(const Coordinates& at) const { return cuts.Piece(DigitsOf(at)); }
-  void AddRuns(SomeCoordinates* runs) const {
-    for (size_t i = 0; i < dims.size(); ++i) cuts.AddRuns(static_cast<int>(i), &(*runs)[dims[i]]);
+  void AppendRunBegins(SomeCoordinates* runs) const {
+    for (size_t i = 0; i < dims.size(); ++i) {
+      cuts.AppendRunBegins(static_cast<int>(i), &(*runs)[dims[i]]);
+    }
   }
 
   absl::InlinedVector<int, kMaxStateDims> dims;
@@ -65,9 +67,9 @@ class MovedBounds {
         sent_.pieces > 1 || (fixed != 0 && FindMostPieces(before_.cuts, after_.cuts, 0).pieces > 1);
   }
 
-  void AddRuns(SomeCoordinates* runs) const {
-    before_.AddRuns(runs);
-    after_.AddRuns(runs);
+  void AppendRunBegins(SomeCoordinates* runs) const {
+    before_.AppendRunBegins(runs);
+    after_.AppendRunBegins(runs);
   }
   // Adds the coordinates of some ranks that have the most messages along this dim.
   void AddBusy(SomeCoordinates* coordinates) const {
@@ -82,7 +84,9 @@ class MovedBounds {
   }
 
   // The longest message along this dim. The first pieces are the longest.
-  int64_t longest() const { return std::min(before_.cuts.First(), after_.cuts.First()); }
+  int64_t longest() const {
+    return std::min(before_.cuts.LongestLength(), after_.cuts.LongestLength());
+  }
   // Whether some message is shorter than its piece before; than its piece after.
   bool splits_old() const { return splits_old_; }
   bool splits_new() const { return received_.pieces > 1; }
@@ -117,7 +121,7 @@ class MovedBounds {
     }
     // Receivers share the sender's coordinates on fixed mesh dims. If these are the outermost cuts,
     // all pieces of the receivers are in the window [low.begin, high.end).
-    NestedCuts::Range shared = after_.cuts.Everywhere();
+    NestedCuts::Range shared = after_.cuts.FullRange();
     Interval low{0, after_.cuts.extent()};
     Interval high = low;
     bool outermost = true;
@@ -142,7 +146,7 @@ class MovedBounds {
     if (new_lengths.most > 0) {
       const Interval receivers{after_.PieceAt(first).begin, after_.PieceAt(last).end};
       bounds.received_messages = std::min(
-          received_.pieces, before_.cuts.Within(receivers, before_.cuts.Everywhere()).pieces);
+          received_.pieces, before_.cuts.Within(receivers, before_.cuts.FullRange()).pieces);
     }
     return bounds;
   }
@@ -368,7 +372,7 @@ void CountByBounds(const Moves& moves, Traffic* traffic) {
   moving.SetPacks(traffic);
   SomeCoordinates runs;
   for (const auto& dims : moving.dims()) {
-    for (const MovedBounds& dim : dims) dim.AddRuns(&runs);
+    for (const MovedBounds& dim : dims) dim.AppendRunBegins(&runs);
   }
   for (const int d : moves.mesh_dims) SortUnique(&runs[d]);
   WorstRank worst(moves, runs);
