@@ -71,7 +71,7 @@ class PathLister {
     Push(0);
     int expanded = 0;
     absl::flat_hash_set<std::string> taken;
-    while (!open_.empty() && expanded < kMaxExpanded && HasTime()) {
+    while (!open_.empty() && expanded < kMaxExpanded && HasWorkLeft()) {
       const int at = std::get<1>(open_.top());
       open_.pop();
       if (nodes_[at].state == problem_.target()) {
@@ -97,7 +97,7 @@ class PathLister {
   void Expand(int at) {
     const State state = nodes_[at].state;
     successors_.ForEach(state, [&](const Successor& next) {
-      if (!HasTime() || WasAt(at, next.state)) return;
+      if (!HasWorkLeft() || WasAt(at, next.state)) return;
       Node node{next.state, nodes_[at].cost + CostOf(model_.Measure(next.op, state, next.state), 0),
                 at, next.op,
                 fmt::format("{}{}:{:x};", nodes_[at].label, KindOf(next.op), next.dims)};
@@ -105,7 +105,9 @@ class PathLister {
       Push(static_cast<int>(nodes_.size()) - 1);
     });
   }
-  bool HasTime() const { return problem_.HasWorkLeft() && problem_.budget()->done() < most_work_; }
+  bool HasWorkLeft() const {
+    return problem_.HasWorkLeft() && problem_.budget()->done() < most_work_;
+  }
   void Push(int at) {
     const std::optional<PathCost>& rest = Rest(nodes_[at].state);
     if (rest) open_.push({nodes_[at].cost + *rest, at});
@@ -251,8 +253,8 @@ bool TakesTooMuch(const Plan& plan, const PlannerOptions& options) {
 
 // Classifies a plan that keeps the promise. `free` has no limits in its inputs; `within` is the
 // same plan with the limits of `options`.
-Alternative Judged(const Plan& free, const Plan& within, const Best& best,
-                   const PlannerOptions& options, const PlanGroups& groups) {
+Alternative Classify(const Plan& free, const Plan& within, const Best& best,
+                     const PlannerOptions& options, const PlanGroups& groups) {
   const std::string difference = Difference(free, best);
   if (TakesTooMuch(free, options)) {
     return {Verdict::kTakesTooMuch, free,
@@ -324,7 +326,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
     if (label == LabelOf(best)) continue;
     const auto same = std::find_if(within.begin(), within.end(),
                                    [&](const Plan& one) { return LabelOf(one) == label; });
-    all.push_back(Judged(plan, same == within.end() ? plan : *same, than, options, groups));
+    all.push_back(Classify(plan, same == within.end() ? plan : *same, than, options, groups));
   }
   SortByTime(&all);
   AddWithoutPromise(MakePlan(from, to, WithoutPromise(unlimited), budget), than, &all);
@@ -333,7 +335,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
 }
 
 // The rule that forbids the first too-large value between two steps; empty if there is none.
-std::string WhyNotOnTheWay(const Problem& problem, const Path& path, const ValueRule& rule) {
+std::string BrokenValueRule(const Problem& problem, const Path& path, const ValueRule& rule) {
   for (const auto& move : path.moves) {
     if (move.after == problem.target()) break;
     std::string why = rule.WhyNot(move.after);
@@ -397,13 +399,13 @@ class Lister {
     const Plan free = Assemble(problem_, model_, path, unlimited_, choice_, PlanGroups());
     const std::string label = LabelOf(free);
     const bool is_new = labels_.insert(label).second;
-    if (is_new) AddJudged(free, path);
+    if (is_new) AddClassified(free, path);
     if (is_new || label == LabelOf(best_.plan)) AddWithGather(path);
     return true;
   }
-  void AddJudged(const Plan& free, const Path& path) {
+  void AddClassified(const Plan& free, const Path& path) {
     const Plan within = Assemble(problem_, model_, path, options_, choice_, groups_);
-    all_.push_back(Judged(free, within, best_, options_, groups_));
+    all_.push_back(Classify(free, within, best_, options_, groups_));
   }
   // If messages undo a reduce_scatter over the same mesh dims, also adds the plan with an
   // all_gather instead: readers expect it beside an all_reduce, although messages are faster for
@@ -422,8 +424,8 @@ class Lister {
       labels_.insert(ops);
       Path with_gather = path;
       with_gather.moves[i].op = StepOp::kAllGather;
-      AddJudged(Assemble(problem_, model_, with_gather, unlimited_, choice_, PlanGroups()),
-                with_gather);
+      AddClassified(Assemble(problem_, model_, with_gather, unlimited_, choice_, PlanGroups()),
+                    with_gather);
       return;
     }
   }
@@ -487,7 +489,7 @@ class Lister {
     const std::optional<Path> path = FindCheapest(problem_, model_, rules);
     if (!path || !problem_.HasWorkLeft()) return;
     const std::string unheld =
-        WhyNotOnTheWay(problem_, *path, ValueRule(problem_, choice_.rules.max_value));
+        BrokenValueRule(problem_, *path, ValueRule(problem_, choice_.rules.max_value));
     Plan plan = Assemble(problem_, model_, *path, unlimited_, choice_, PlanGroups());
     if (unheld.empty() || NsOf(plan) >= NsOf(best_.plan)) return;
     std::string reason = fmt::format("{}; but {}", Difference(plan, best_), unheld);
@@ -505,8 +507,8 @@ class Lister {
     }
     const std::string broken = groups_.BrokenBy(groups_.UsedBy(plan->steps()));
     if (!broken.empty()) reason += "; " + broken;
-    const std::string unheld = WhyNotOnTheWay(problem_, PlanPerDim(problem_),
-                                              ValueRule(problem_, choice_.rules.max_value));
+    const std::string unheld = BrokenValueRule(problem_, PlanPerDim(problem_),
+                                               ValueRule(problem_, choice_.rules.max_value));
     if (!unheld.empty()) reason += "; but " + unheld;
     if (plan->kept() < plan->asked()) {
       reason += fmt::format("; and keeps only {}: {}", Name(plan->kept()), plan->why());

@@ -41,7 +41,9 @@ class CrossPlans final : public LimitedPlanner<Plan> {
   }
   PathCost CostOf(const Plan& plan) const override {
     const PlanTotals& total = plan.total();
-    return {total.est_ns, total.bytes_sent, static_cast<int64_t>(plan.steps().size())};
+    return {.ns = total.est_ns,
+            .bytes = total.bytes_sent,
+            .steps = static_cast<int64_t>(plan.steps().size())};
   }
   GroupSet UsedBy(const Plan& plan) const override { return groups().UsedBy(plan.steps()); }
 

@@ -31,20 +31,20 @@ bool IsReduced(const Problem& problem, int d) {
 std::vector<int64_t> SignatureOf(const std::vector<int64_t>& ranks, const Topology& topology) {
   std::vector<int64_t> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
-  std::vector<int64_t> lie;
+  std::vector<int64_t> signature;
   for (const int64_t rank : ranks) {
-    lie.push_back(std::lower_bound(sorted.begin(), sorted.end(), rank) - sorted.begin());
+    signature.push_back(std::lower_bound(sorted.begin(), sorted.end(), rank) - sorted.begin());
   }
   for (int level = 0; level + 1 < topology.NumLevels(); ++level) {
     std::vector<int64_t> domains;
     for (const int64_t rank : ranks) {
       const int64_t domain = topology.DomainOf(level, rank);
       const auto it = std::find(domains.begin(), domains.end(), domain);
-      lie.push_back(it - domains.begin());
+      signature.push_back(it - domains.begin());
       if (it == domains.end()) domains.push_back(domain);
     }
   }
-  return lie;
+  return signature;
 }
 
 // A closed form for row-major meshes: whether at each level one of two conditions holds. (1)
@@ -115,10 +115,10 @@ bool GroupsAreEquivalent(const DeviceMesh& mesh, absl::Span<const int> mesh_dims
   }
   std::optional<std::vector<int64_t>> first;
   for (const std::vector<int64_t>& ranks : mesh.Groups(mesh_dims)) {
-    std::vector<int64_t> lie = SignatureOf(ranks, topology);
+    std::vector<int64_t> signature = SignatureOf(ranks, topology);
     if (!first) {
-      first = std::move(lie);
-    } else if (*first != lie) {
+      first = std::move(signature);
+    } else if (*first != signature) {
       return false;
     }
   }

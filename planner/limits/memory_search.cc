@@ -25,10 +25,10 @@ constexpr int64_t kTurnWork = 4;
 
 // Finds a path whose largest workspace of a step is least. Like a sum, the maximum never decreases
 // along a path, so best-first search applies.
-class WidestPath {
+class LeastWorkspaceSearch {
  public:
-  WidestPath(const Problem& problem, const CostModel& model, const TransitionRules& rules,
-             int64_t max_edges)
+  LeastWorkspaceSearch(const Problem& problem, const CostModel& model, const TransitionRules& rules,
+                       int64_t max_edges)
       : problem_(problem),
         model_(model),
         max_edges_(max_edges),
@@ -111,10 +111,10 @@ LeastPath LeastBelow(const Problem& problem, const CostModel& model, const Trans
   // Every path holds the source and the target at some step. The incumbent is optimal if it needs
   // no more than the larger of the two.
   if (known > std::max(least.HeldBytes(problem.source()), least.HeldBytes(problem.target()))) {
-    WidestPath widest(problem, least, rules, max_edges);
-    std::optional<LeastPath> found = widest.Below(known);
-    if (!found) return {std::move(cheapest), known, widest.is_done()};
-    found->is_least = widest.is_done();
+    LeastWorkspaceSearch search(problem, least, rules, max_edges);
+    std::optional<LeastPath> found = search.Below(known);
+    if (!found) return {std::move(cheapest), known, search.is_done()};
+    found->is_least = search.is_done();
     return *std::move(found);
   }
   return {std::move(cheapest), known};
