@@ -19,11 +19,11 @@ namespace {
 struct Gpu {
   std::string_view name;
   int64_t domain_size;
-  int64_t gpus_per_node;      // GPUs that share the node's NICs
-  int64_t bandwidth;          // of one GPU's NVLinks, in ring algorithms
-  int64_t in_switch;          // bytes of the tensor per us in an in-switch all-reduce; 0: none
-  int64_t in_switch_members;  // the fewest ranks that can use it
-  int64_t copy_bandwidth;     // 0.9 * data sheet / 2: a copy reads and writes each byte
+  int64_t gpus_per_node;        // GPUs that share the node's NICs
+  int64_t bandwidth;            // of one GPU's NVLinks, in ring algorithms
+  int64_t in_switch_bandwidth;  // bytes of the tensor per us in an in-switch all-reduce; 0: none
+  int64_t in_switch_members;    // the fewest ranks that can use it
+  int64_t copy_bandwidth;       // 0.9 * data sheet / 2: a copy reads and writes each byte
 };
 constexpr Gpu kGpus[] = {
     {"a100", 8, 8, 220'000, 0, 0, 900'000},  // NVLink 3; 2.0 TB/s, 80 GB SXM
@@ -77,18 +77,18 @@ const Gpu& GpuOf(const Machine& machine) {
                        [&](const Gpu& gpu) { return gpu.name == machine.gpu; });
 }
 
-TopologyLevel Inside(const Gpu& gpu, std::string_view name, int64_t domain_size) {
+TopologyLevel DomainLevel(const Gpu& gpu, std::string_view name, int64_t domain_size) {
   return {.name = std::string(name),
           .domain_size = domain_size,
           .bandwidth_bytes_per_us = gpu.bandwidth,
           .latency_ns = kNvlinkHopNs,
-          .in_switch_bandwidth_bytes_per_us = gpu.in_switch,
+          .in_switch_bandwidth_bytes_per_us = gpu.in_switch_bandwidth,
           .in_switch_members = gpu.in_switch_members};
 }
 
 // The network level: NICs of `gbps` Gb/s in all, shared by `gpus` GPUs.
-TopologyLevel Beyond(const Fabric& fabric, int64_t gbps, int64_t gpus, std::string_view name,
-                     int64_t domain_size) {
+TopologyLevel NetworkLevelOf(const Fabric& fabric, int64_t gbps, int64_t gpus,
+                             std::string_view name, int64_t domain_size) {
   const int64_t share = std::max<int64_t>(gbps * 1000 / 8 / gpus * fabric.percent / 100, 1);
   return {.name = std::string(name),
           .domain_size = domain_size,
@@ -106,15 +106,15 @@ TopologyConstants ConstantsOf(const Gpu& gpu) {
 }
 
 TopologyLevel NetworkOf(const Machine& machine, int64_t nics_gbps, int64_t gpus) {
-  return Beyond(machine.fabric, nics_gbps, gpus, kNetName, 0);
+  return NetworkLevelOf(machine.fabric, nics_gbps, gpus, kNetName, 0);
 }
 
 // Must be fast: every plan prints its topology.
-bool Is(const Machine& machine, const Topology& topology) {
+bool Matches(const Machine& machine, const Topology& topology) {
   static const std::vector<TopologyProtocol> kProtocols = NcclProtocols();
   const Gpu& gpu = GpuOf(machine);
   return topology.level(0).bandwidth_bytes_per_us == gpu.bandwidth && topology.NumLevels() == 2 &&
-         topology.level(0) == Inside(gpu, kNvlinkName, gpu.domain_size) &&
+         topology.level(0) == DomainLevel(gpu, kNvlinkName, gpu.domain_size) &&
          topology.level(1) == NetworkOf(machine, machine.nics_gbps, gpu.gpus_per_node) &&
          topology.constants() == ConstantsOf(gpu) &&
          std::equal(kProtocols.begin(), kProtocols.end(), topology.protocols().begin(),
@@ -192,7 +192,7 @@ absl::StatusOr<Topology> PresetTopology(std::string_view text, const NodeCounts&
   if (gpus < 1) return InvalidArgument("a node has {} GPUs; it must have 1 or more", gpus);
   const bool spans_nodes = gpu.domain_size > gpu.gpus_per_node;
   const int64_t domain = spans_nodes ? std::max(gpu.domain_size, gpus) : gpus;
-  return Topology::Create({Inside(gpu, kNvlinkName, domain),
+  return Topology::Create({DomainLevel(gpu, kNvlinkName, domain),
                            gbps ? NetworkOf(*machine, *gbps, gpus)
                                 : NetworkOf(*machine, machine->nics_gbps, gpu.gpus_per_node)},
                           ConstantsOf(gpu), NcclProtocols());
@@ -200,18 +200,18 @@ absl::StatusOr<Topology> PresetTopology(std::string_view text, const NodeCounts&
 
 std::string PresetNameOf(const Topology& topology) {
   for (const Machine& machine : kMachines) {
-    if (!Is(machine, topology)) continue;
+    if (!Matches(machine, topology)) continue;
     return IsFirst(machine) ? std::string(machine.gpu) : NameOf(machine);
   }
   return "";
 }
 
 TopologyLevel NvlinkLevel(std::string_view name, int64_t domain_size) {
-  return Inside(kH100, name, domain_size);
+  return DomainLevel(kH100, name, domain_size);
 }
 
 TopologyLevel NetworkLevel(std::string_view name, int64_t domain_size) {
-  return Beyond(kNdr, 8 * 400, 8, name, domain_size);
+  return NetworkLevelOf(kNdr, 8 * 400, 8, name, domain_size);
 }
 
 std::vector<TopologyProtocol> NcclProtocols() {
