@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
+#include "cli/execution_context.h"
 #include "cli/local_tensors.h"
-#include "cli/site.h"
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
 #include "meshift/status.h"
@@ -96,9 +96,9 @@ class Given : public Contents {
 // Runs one plan repeatedly and keeps the worst results in a report.
 class Judge {
  public:
-  Judge(const Plan& plan, Site* site, RunTensors* tensors)
+  Judge(const Plan& plan, ExecutionContext* context, RunTensors* tensors)
       : plan_(plan),
-        site_(*site),
+        context_(*context),
         sources_(tensors->sources),
         targets_(tensors->targets),
         tensors_(*tensors) {
@@ -131,15 +131,15 @@ class Judge {
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
                              UnionMesh(plan_.from().mesh(), plan_.to().mesh()));
     num_ranks_ = mesh.NumRanks();
-    MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<SiteRunner> runner,
-                             site_.NewRunner(plan_, order));
+    MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<RedistributionRunner> runner,
+                             context_.NewRunner(plan_, order));
     for (const Contents* each : contents) {
-      MESHIFT_RETURN_IF_ERROR(site_.AgreeAfter([&] { return each->Fill(sources_); }));
+      MESHIFT_RETURN_IF_ERROR(context_.AgreeAfter([&] { return each->Fill(sources_); }));
       for (int64_t i = 0; i < options.repeat; ++i) {
         targets_.Poison();
-        MESHIFT_ASSIGN_OR_RETURN(const SiteRun run, runner->Run(sources_, &targets_));
+        MESHIFT_ASSIGN_OR_RETURN(const RunStats run, runner->Run(sources_, &targets_));
         Measure(run);
-        MESHIFT_RETURN_IF_ERROR(site_.Gather(plan_.to(), &targets_));
+        MESHIFT_RETURN_IF_ERROR(context_.Gather(plan_.to(), &targets_));
         MESHIFT_RETURN_IF_ERROR(Check(*each, options.judges_values));
         if (options.hashes && options.repeat > 1) Hash(i);
       }
@@ -150,7 +150,7 @@ class Judge {
   const RunReport& report() const { return report_; }
 
  private:
-  void Measure(const SiteRun& run) {
+  void Measure(const RunStats& run) {
     report_.miscounted = std::max(report_.miscounted, run.miscounted);
     report_.peak_bytes = std::max(report_.peak_bytes, run.peak_bytes);
     for (size_t i = 0; i < run.steps.size() && i < report_.steps.size(); ++i) {
@@ -166,7 +166,7 @@ class Judge {
 
   absl::Status Check(const Contents& contents, bool judges_values) {
     MESHIFT_ASSIGN_OR_RETURN(CheckResult verdict,
-                             site_.Share([&] { return contents.Check(tensors_); }));
+                             context_.Share([&] { return contents.Check(tensors_); }));
     if (!judges_values) {
       verdict.wrong = 0;
       verdict.first_wrong.clear();
@@ -180,7 +180,7 @@ class Judge {
 
   // Only the leader has all ranks' tensors.
   void Hash(int64_t run) {
-    if (!site_.leads()) return;
+    if (!context_.is_leader()) return;
     const DeviceMesh& mesh = plan_.to().mesh();
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
       const absl::Span<const std::byte> local = targets_.at(p);
@@ -198,7 +198,7 @@ class Judge {
 
   // Counts for the rank with the most groups. The root, which serves a group of all ranks, exists
   // before any plan: its first use counts as its creation.
-  absl::Status CountGroups(SiteRunner& runner) {
+  absl::Status CountGroups(RedistributionRunner& runner) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t created, runner.GroupsCreated());
     report_.groups_created = created + (uses_root_ ? 1 : 0);
     report_.groups_reused = group_uses_ - report_.groups_created;
@@ -206,7 +206,7 @@ class Judge {
   }
 
   const Plan& plan_;
-  Site& site_;
+  ExecutionContext& context_;
   LocalTensors& sources_;
   LocalTensors& targets_;
   const RunTensors& tensors_;
@@ -220,18 +220,18 @@ class Judge {
 
 }  // namespace
 
-absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site) {
-  MESHIFT_RETURN_IF_ERROR(site.CheckFits(plan));
-  return RunTensors{site.MakeTensors(plan.from()), site.MakeTensors(plan.to())};
+absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const ExecutionContext& context) {
+  MESHIFT_RETURN_IF_ERROR(context.CheckFits(plan));
+  return RunTensors{context.MakeTensors(plan.from()), context.MakeTensors(plan.to())};
 }
 
-absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options, Site* site,
-                                  RunTensors* tensors) {
+absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
+                                  ExecutionContext* context, RunTensors* tensors) {
   const absl::StatusOr<Oracle> created =
       Oracle::Create(plan.from(), plan.to(), plan.options().reduce_dtype);
-  MESHIFT_RETURN_IF_ERROR(site->Agree(created.status()));
+  MESHIFT_RETURN_IF_ERROR(context->Agree(created.status()));
   const Oracle& oracle = *created;
-  Judge judge(plan, site, tensors);
+  Judge judge(plan, context, tensors);
   const MadeUp exact(&oracle, Values::kExact, options.seed);
   const MadeUp other(&oracle, Values::kExact, options.seed + 1);
   const MadeUp special(&oracle, Values::kSpecial, options.seed + 2);
@@ -255,9 +255,9 @@ absl::Status CheckSources(const Plan& plan, const RunTensors& tensors) {
                          check.first_difference);
 }
 
-absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options, Site* site,
-                                       RunTensors* tensors) {
-  Judge judge(plan, site, tensors);
+absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options,
+                                       ExecutionContext* context, RunTensors* tensors) {
+  Judge judge(plan, context, tensors);
   const Given given(plan);
   MESHIFT_RETURN_IF_ERROR(judge.Rounding(given, options));
   return judge.report();

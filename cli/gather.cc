@@ -65,18 +65,18 @@ absl::Status TensorGather::Round(absl::Span<const Piece> round, LocalTensors* te
   auto* at = staging_ == nullptr ? nullptr : static_cast<std::byte*>(staging_->data());
   for (const Piece& piece : round) {
     if (!IsMine(piece)) continue;
-    messages.push_back({leads() ? static_cast<int>(piece.rank) : 0, at, piece.bytes});
-    if (!leads()) {
+    messages.push_back({is_leader() ? static_cast<int>(piece.rank) : 0, at, piece.bytes});
+    if (!is_leader()) {
       MESHIFT_RETURN_IF_ERROR(engine_->CopyIn(bytes_of(piece), at, piece.bytes, *stream_));
     }
     at += piece.bytes;
   }
   Communicator& world = *engine_->world();
   const std::vector<PeerMessage> none;
-  MESHIFT_RETURN_IF_ERROR(
-      world.SendRecv(leads() ? none : messages, leads() ? messages : none, DType::kU8, *stream_));
+  MESHIFT_RETURN_IF_ERROR(world.SendRecv(is_leader() ? none : messages,
+                                         is_leader() ? messages : none, DType::kU8, *stream_));
   MESHIFT_RETURN_IF_ERROR(world.Barrier(*stream_));
-  for (size_t i = 0; leads() && i < round.size(); ++i) {
+  for (size_t i = 0; is_leader() && i < round.size(); ++i) {
     MESHIFT_RETURN_IF_ERROR(
         engine_->CopyOut(messages[i].data, bytes_of(round[i]), round[i].bytes, *stream_));
   }

@@ -1,7 +1,7 @@
 // Brings the tensors of all ranks but 0 to rank 0, by the engine's own messages.
 //
 //   auto gather = TensorGather::Prepare(engine, plan.to().mesh(), targets);
-//   MESHIFT_RETURN_IF_ERROR(site->Agree(gather.status()));
+//   MESHIFT_RETURN_IF_ERROR(context->Agree(gather.status()));
 //   MESHIFT_RETURN_IF_ERROR(gather->Run(&targets));
 //
 // The tensors of all ranks but 0, back to back by position in the mesh, are one row of bytes. A
@@ -53,9 +53,9 @@ class TensorGather {
   };
 
   explicit TensorGather(Engine& engine) : engine_(&engine) {}
-  bool leads() const { return engine_->rank() == 0; }
+  bool is_leader() const { return engine_->rank() == 0; }
   // Whether this rank sends or receives the piece.
-  bool IsMine(const Piece& piece) const { return leads() || piece.rank == engine_->rank(); }
+  bool IsMine(const Piece& piece) const { return is_leader() || piece.rank == engine_->rank(); }
   absl::Status Round(absl::Span<const Piece> round, LocalTensors* tensors);
 
   Engine* engine_;

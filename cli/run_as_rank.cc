@@ -23,10 +23,10 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "cli/engines.h"
+#include "cli/execution_context.h"
 #include "cli/io.h"
+#include "cli/rank_context.h"
 #include "cli/rank_exchange.h"
-#include "cli/rank_site.h"
-#include "cli/site.h"
 #include "comm/engine/engine_record.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
@@ -155,21 +155,21 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
     return Fail(io, call.wrong.ok() ? WithTimeout(job.status(), call.options) : call.wrong);
   }
   current_job = job->bootstrap.get();
-  const bool leads = job->bootstrap->job().rank == 0;
+  const bool is_leader = job->bootstrap->job().rank == 0;
   std::ostream nowhere(nullptr);
   Io quiet{io.in, nowhere, nowhere};
-  Io& own = leads ? io : quiet;
+  Io& own = is_leader ? io : quiet;
   RankExchange meeting(job->bootstrap.get(), std::min(kPeriod, call.options.timeout / 4),
                        [&](const absl::Status& error) {
                          Leave(FailHere(WithTimeout(error, call.options), *job, io), io);
                        });
-  std::unique_ptr<Site> site;
+  std::unique_ptr<ExecutionContext> context;
   const absl::StatusOr<int> code = NoThrow([&]() -> absl::StatusOr<int> {
     MESHIFT_RETURN_IF_ERROR(meeting.Compare(call.wrong, call.verb, call.asked));
     const absl::Status started = StartEngine(call.engine, call.options, &*job);
     MESHIFT_RETURN_IF_ERROR(meeting.Meet(started, "").status());
-    MESHIFT_ASSIGN_OR_RETURN(site, MakeRankSite(&*job, &meeting));
-    MESHIFT_ASSIGN_OR_RETURN(const int result, body(&*job, site.get(), own));
+    MESHIFT_ASSIGN_OR_RETURN(context, MakeRankContext(&*job, &meeting));
+    MESHIFT_ASSIGN_OR_RETURN(const int result, body(&*job, context.get(), own));
     io.out.flush();
     const absl::Status written =
         io.out ? absl::OkStatus() : absl::InternalError("the output cannot be written");
@@ -198,7 +198,7 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
 
 int FailAsRank(const std::string& engine, const absl::Status& wrong, Io& io) {
   if (engine == "local" || !IsInJob()) return Fail(io, wrong);
-  const auto no_body = [](RankJob*, Site*, Io&) -> absl::StatusOr<int> {
+  const auto no_body = [](RankJob*, ExecutionContext*, Io&) -> absl::StatusOr<int> {
     return Internal("a rank with wrong arguments runs");
   };
   return RunAsRank({.engine = engine, .wrong = wrong}, no_body, io);

@@ -2,7 +2,7 @@
 // starts the engine, runs, and reports errors of any rank on all.
 //
 //   JobCall call{.verb = "run", .engine = "mpi", .asked = {"--repeat 3"}};
-//   return RunAsRank(call, [&](RankJob* job, Site* site, Io& own) { ... }, io);
+//   return RunAsRank(call, [&](RankJob* job, ExecutionContext* context, Io& own) { ... }, io);
 //
 // An error that all ranks share is printed by rank 0. Any other is printed by all ranks, and names
 // the rank that has it. mpirun kills all ranks as soon as one exits with an error, so no rank exits
@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/engines.h"
+#include "cli/execution_context.h"
 #include "cli/io.h"
 #include "cli/rank_exchange.h"
-#include "cli/site.h"
 
 namespace meshift::cli {
 
@@ -35,7 +35,8 @@ struct JobCall {
 };
 
 // The command. `io` discards output except on rank 0. Returns the exit code.
-using RankBody = std::function<absl::StatusOr<int>(RankJob* job, Site* site, Io& io)>;
+using RankBody =
+    std::function<absl::StatusOr<int>(RankJob* job, ExecutionContext* context, Io& io)>;
 
 // Returns the exit code: that of the error if there is one, else the result of `body`, which must
 // be equal on all ranks. If destructors may have to wait for ranks that are gone, the process ends
