@@ -152,10 +152,10 @@ int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
     // Without bounded waits, which would add to the times.
     JobCall call{.verb = "calibrate", .engine = flags.engine};
     call.options = {.bounded_waits = false, .timeout = options->timeout};
-    call.asked = {fmt::format("--engine {}", flags.engine),
-                  fmt::format("--max-bytes {}", flags.max_bytes),
-                  fmt::format("--repeat {}", flags.repeat)};
-    if (flags.topology) call.asked.push_back(fmt::format("--topology {}", *flags.topology));
+    call.arguments = {fmt::format("--engine {}", flags.engine),
+                      fmt::format("--max-bytes {}", flags.max_bytes),
+                      fmt::format("--repeat {}", flags.repeat)};
+    if (flags.topology) call.arguments.push_back(fmt::format("--topology {}", *flags.topology));
     return RunAsRank(call, body, io);
   }
   const std::unique_ptr<ExecutionContext> context = MakeLocalContext(options->timeout);

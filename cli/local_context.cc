@@ -82,11 +82,12 @@ class LocalRedistributionRunner final : public RedistributionRunner {
       : plan_(plan), mesh_(std::move(mesh)), world_(std::move(world)), runner_(std::move(runner)) {}
 
   absl::StatusOr<RunStats> Run(const LocalTensors& sources, LocalTensors* targets) override {
-    RunBuffers handed(plan_, sources, targets);
-    handed.Fill();
-    MESHIFT_ASSIGN_OR_RETURN(const LocalRun run, runner_->Run(plan_, handed.sources(),
-                                                              handed.targets(), handed.consumes()));
-    handed.Take();
+    RunBuffers run_buffers(plan_, sources, targets);
+    run_buffers.Fill();
+    MESHIFT_ASSIGN_OR_RETURN(
+        const LocalRun run,
+        runner_->Run(plan_, run_buffers.sources(), run_buffers.targets(), run_buffers.consumes()));
+    run_buffers.Take();
     for (size_t i = planned_.size(); i < plan_.steps().size(); ++i) {
       MESHIFT_ASSIGN_OR_RETURN(std::vector<int64_t> planned,
                                PlannedBytes(plan_, static_cast<int>(i), mesh_));
@@ -105,12 +106,12 @@ class LocalRedistributionRunner final : public RedistributionRunner {
     };
     for (int64_t p = 0; p < mesh_.NumRanks(); ++p) {
       const int64_t rank = mesh_.RankAt(p);
-      const int64_t handed_bytes = HandedBytes(
+      const int64_t buffer_bytes = RunBufferBytes(
           plan_.options().buffers, bytes_of(sources, plan_.from().mesh().PositionOf(rank)),
           bytes_of(*targets, plan_.to().mesh().PositionOf(rank)));
       // The workspace is the only memory that a run takes from the engine.
       result.peak_bytes =
-          std::max(result.peak_bytes, handed_bytes + world_->memory(rank).peak_bytes);
+          std::max(result.peak_bytes, buffer_bytes + world_->memory(rank).peak_bytes);
     }
     return result;
   }
@@ -150,7 +151,7 @@ class LocalContext final : public ExecutionContext {
                              UnionMesh(plan.from().mesh(), plan.to().mesh()));
     int64_t bytes = 0;
     const int64_t kept =
-        KeptBytes(plan.options().buffers, TensorBytes(plan.from()), TensorBytes(plan.to()));
+        TensorBytesBeside(plan.options().buffers, TensorBytes(plan.from()), TensorBytes(plan.to()));
     const int64_t per_rank =
         SaturatingAdd(SaturatingAdd(plan.total().peak_bytes, kept), kBytesPerRank);
     if (!CheckedMul(mesh.NumRanks(), per_rank, &bytes)) bytes = INT64_MAX;

@@ -79,7 +79,7 @@ class RankRedistributionRunner {
     MESHIFT_ASSIGN_OR_RETURN(stream_, job_.engine->CreateStream());
     MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace,
                              redistributor_.WorkspaceBytes(plan_, InView(), OutView(), consumes()));
-    peak_bytes_ = workspace + HandedBytes(plan_.options().buffers, in_bytes, out_bytes);
+    peak_bytes_ = workspace + RunBufferBytes(plan_.options().buffers, in_bytes, out_bytes);
     return absl::OkStatus();
   }
 

@@ -220,23 +220,23 @@ absl::StatusOr<int> Run(const RunFlags& flags, const ExecuteOptions& options,
 
 // The arguments that must be equal on all ranks. For files only their presence: each rank has its
 // own paths.
-AskedFor Asked(const RunFlags& flags) {
-  AskedFor asked;
+ArgumentTexts ArgumentsOf(const RunFlags& flags) {
+  ArgumentTexts arguments;
   const auto text = [&](const char* name, const std::optional<std::string>& value) {
-    if (value) asked.push_back(fmt::format("{} {}", name, *value));
+    if (value) arguments.push_back(fmt::format("{} {}", name, *value));
   };
   const auto number = [&](const char* name, const auto& value) {
-    if (value) asked.push_back(fmt::format("{} {}", name, *value));
+    if (value) arguments.push_back(fmt::format("{} {}", name, *value));
   };
   const auto flag = [&](const char* name, bool given) {
-    if (given) asked.emplace_back(name);
+    if (given) arguments.emplace_back(name);
   };
   const ProblemFlags& problem = flags.problem;
   text("--engine", problem.engine);
   flag("--conformance", flags.conformance);
   flag("--cross", flags.cross);
   number("--cases", flags.cases);
-  if (flags.repeat != 1) asked.push_back(fmt::format("--repeat {}", flags.repeat));
+  if (flags.repeat != 1) arguments.push_back(fmt::format("--repeat {}", flags.repeat));
   number("--seed", flags.seed);
   flag("--plan", flags.plan.has_value());
   flag("--load", flags.load.has_value());
@@ -250,13 +250,13 @@ AskedFor Asked(const RunFlags& flags) {
   text("--to-dtype", problem.to_dtype);
   flag("--topology", problem.topology.has_value());
   for (const auto& [name, value] : problem.options) {
-    asked.push_back(fmt::format("{} {}", FindPlannerOption(name)->flag, value));
+    arguments.push_back(fmt::format("{} {}", FindPlannerOption(name)->flag, value));
   }
   flag("--model", problem.model.has_value());
   text("--dtype", problem.dtype);
   flag("--rules", problem.rules.has_value());
   text("--filter", problem.filter);
-  return asked;
+  return arguments;
 }
 
 int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
@@ -270,13 +270,14 @@ int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
   };
   // A problem that is invalid on its own is reported as such, not as a difference between ranks.
   const bool has_problem = !flags.conformance && !flags.plan && !flags.problem.model;
-  const absl::Status wrong = has_problem ? ParseProblem(flags.problem).status() : absl::OkStatus();
+  const absl::Status arguments_error =
+      has_problem ? ParseProblem(flags.problem).status() : absl::OkStatus();
   // Bounded waits, so that a check never hangs.
   const JobCall call{.verb = "run",
                      .engine = flags.problem.engine,
                      .options = {.bounded_waits = true, .timeout = options.timeout},
-                     .wrong = wrong,
-                     .asked = Asked(flags)};
+                     .arguments_error = arguments_error,
+                     .arguments = ArgumentsOf(flags)};
   return RunAsRank(call, body, io);
 }
 
