@@ -47,10 +47,10 @@ class Contents {
 };
 
 // Contributions that the oracle generates.
-class MadeUp : public Contents {
+class GeneratedContents : public Contents {
  public:
   // Does not own the oracle.
-  MadeUp(const Oracle* oracle, Values values, uint64_t seed)
+  GeneratedContents(const Oracle* oracle, Values values, uint64_t seed)
       : oracle_(*oracle), fill_{.values = values, .seed = seed} {}
   absl::Status Fill(const LocalTensors& sources) const override {
     const int64_t ranks = oracle_.source().mesh().NumRanks();
@@ -80,9 +80,9 @@ class MadeUp : public Contents {
 };
 
 // Contributions that the caller provides.
-class Given : public Contents {
+class LoadedContents : public Contents {
  public:
-  explicit Given(const Plan& plan) : plan_(plan) {}
+  explicit LoadedContents(const Plan& plan) : plan_(plan) {}
   absl::Status Fill(const LocalTensors&) const override { return absl::OkStatus(); }
   absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const override {
     return testkit::CheckGiven(plan_.from(), plan_.to(), tensors.sources.Views(),
@@ -94,9 +94,9 @@ class Given : public Contents {
 };
 
 // Runs one plan repeatedly and keeps the worst results in a report.
-class Judge {
+class PlanChecker {
  public:
-  Judge(const Plan& plan, ExecutionContext* context, RunTensors* tensors)
+  PlanChecker(const Plan& plan, ExecutionContext* context, RunTensors* tensors)
       : plan_(plan),
         context_(*context),
         sources_(tensors->sources),
@@ -114,12 +114,12 @@ class Judge {
           Pass({&contents}, ReductionOrder::kRanks, {.repeat = options.repeat}));
     }
     return Pass({&contents}, options.reduction_order,
-                {.repeat = options.repeat, .judges_values = !distorts, .hashes = true});
+                {.repeat = options.repeat, .checks_values = !distorts, .hashes = true});
   }
 
   struct PassOptions {
     int64_t repeat = 1;
-    bool judges_values = true;
+    bool checks_values = true;
     bool hashes = false;  // if runs are repeated
   };
   // Creates a runner, and checks `repeat` runs with each of the contents.
@@ -140,7 +140,7 @@ class Judge {
         MESHIFT_ASSIGN_OR_RETURN(const RunStats run, runner->Run(sources_, &targets_));
         Measure(run);
         MESHIFT_RETURN_IF_ERROR(context_.Gather(plan_.to(), &targets_));
-        MESHIFT_RETURN_IF_ERROR(Check(*each, options.judges_values));
+        MESHIFT_RETURN_IF_ERROR(Check(*each, options.checks_values));
         if (options.hashes && options.repeat > 1) Hash(i);
       }
     }
@@ -164,10 +164,10 @@ class Judge {
     measured_ = true;
   }
 
-  absl::Status Check(const Contents& contents, bool judges_values) {
+  absl::Status Check(const Contents& contents, bool checks_values) {
     MESHIFT_ASSIGN_OR_RETURN(CheckResult verdict,
                              context_.Share([&] { return contents.Check(tensors_); }));
-    if (!judges_values) {
+    if (!checks_values) {
       verdict.wrong = 0;
       verdict.first_wrong.clear();
     }
@@ -231,17 +231,17 @@ absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& option
       Oracle::Create(plan.from(), plan.to(), plan.options().reduce_dtype);
   MESHIFT_RETURN_IF_ERROR(context->Agree(created.status()));
   const Oracle& oracle = *created;
-  Judge judge(plan, context, tensors);
-  const MadeUp exact(&oracle, Values::kExact, options.seed);
-  const MadeUp other(&oracle, Values::kExact, options.seed + 1);
-  const MadeUp special(&oracle, Values::kSpecial, options.seed + 2);
-  const MadeUp rounding(&oracle, Values::kRounding, options.seed + 3);
+  PlanChecker checker(plan, context, tensors);
+  const GeneratedContents exact(&oracle, Values::kExact, options.seed);
+  const GeneratedContents other(&oracle, Values::kExact, options.seed + 1);
+  const GeneratedContents special(&oracle, Values::kSpecial, options.seed + 2);
+  const GeneratedContents rounding(&oracle, Values::kRounding, options.seed + 3);
   const ReductionOrder exact_order = options.reduction_order == ReductionOrder::kAdversarial
                                          ? ReductionOrder::kRanks
                                          : options.reduction_order;
-  MESHIFT_RETURN_IF_ERROR(judge.Pass({&exact, &other, &special}, exact_order, {}));
-  MESHIFT_RETURN_IF_ERROR(judge.Rounding(rounding, options));
-  return judge.report();
+  MESHIFT_RETURN_IF_ERROR(checker.Pass({&exact, &other, &special}, exact_order, {}));
+  MESHIFT_RETURN_IF_ERROR(checker.Rounding(rounding, options));
+  return checker.report();
 }
 
 absl::Status CheckSources(const Plan& plan, const RunTensors& tensors) {
@@ -255,12 +255,12 @@ absl::Status CheckSources(const Plan& plan, const RunTensors& tensors) {
                          check.first_difference);
 }
 
-absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options,
-                                       ExecutionContext* context, RunTensors* tensors) {
-  Judge judge(plan, context, tensors);
-  const Given given(plan);
-  MESHIFT_RETURN_IF_ERROR(judge.Rounding(given, options));
-  return judge.report();
+absl::StatusOr<RunReport> ExecuteLoaded(const Plan& plan, const ExecuteOptions& options,
+                                        ExecutionContext* context, RunTensors* tensors) {
+  PlanChecker checker(plan, context, tensors);
+  const LoadedContents loaded(plan);
+  MESHIFT_RETURN_IF_ERROR(checker.Rounding(loaded, options));
+  return checker.report();
 }
 
 int64_t DomainSize(const Plan& plan) {

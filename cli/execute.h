@@ -8,7 +8,7 @@
 // Execute makes two passes, each with its own redistributors. In the exact pass, sums are exact in
 // any order, and results are compared bit for bit, so that rounding cannot hide a lost
 // contribution. In the rounding pass, values have full mantissas; results must lie within a proven
-// bound, and replicas must be equal. ExecuteGiven makes only the rounding pass, with contributions
+// bound, and replicas must be equal. ExecuteLoaded makes only the rounding pass, with contributions
 // that the caller provides; testing/given.h describes the comparison. The order `adversarial`
 // distorts sums by more than rounding: a pass in rank order then checks the values, and the
 // distorted pass only compares replicas. Times and groups are those of the last pass.
@@ -83,8 +83,8 @@ absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const ExecutionContext&
 absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
                                   ExecutionContext* context, RunTensors* tensors);
 // REQUIRES also: tensors->sources are filled, and CheckSources is OK.
-absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options,
-                                       ExecutionContext* context, RunTensors* tensors);
+absl::StatusOr<RunReport> ExecuteLoaded(const Plan& plan, const ExecuteOptions& options,
+                                        ExecutionContext* context, RunTensors* tensors);
 // Checks that ranks with the same part of the source hold equal bits, as a plan presumes.
 // INVALID_ARGUMENT names two that differ.
 absl::Status CheckSources(const Plan& plan, const RunTensors& tensors);

@@ -41,7 +41,8 @@ absl::StatusOr<Plan> PlanOf(const std::string& mesh_text, const std::string& ten
   return MakePlan(from, to, options);
 }
 
-RunReport Judged(const Plan& plan, const ExecuteOptions& options, ExecutionContext* context) {
+RunReport ExecuteOrFail(const Plan& plan, const ExecuteOptions& options,
+                        ExecutionContext* context) {
   absl::StatusOr<RunTensors> tensors = MakeTensors(plan, *context);
   EXPECT_TRUE(tensors.ok()) << tensors.status();
   absl::StatusOr<RunReport> report = Execute(plan, options, context, &*tensors);
@@ -129,7 +130,8 @@ TEST(Execute, NothingIsWrongHoweverManyGroupsDistort) {
           const std::string from = fmt::format(fmt::runtime(source), op);
           const absl::StatusOr<Plan> plan = PlanOf(mesh, std::string(dtype) + shape, from, target);
           if (!plan.ok()) continue;  // complex numbers have no order
-          const RunReport report = Judged(*plan, {.reduction_order = kAdversarial}, context.get());
+          const RunReport report =
+              ExecuteOrFail(*plan, {.reduction_order = kAdversarial}, context.get());
           EXPECT_EQ(report.wrong, 0) << mesh << " " << dtype << shape << " " << from << " -> "
                                      << target << ": " << report.first_wrong;
           EXPECT_EQ(report.replicas_differ, 0) << report.first_difference;
@@ -149,7 +151,8 @@ TEST(Execute, GroupsAreToldApartInEveryDType) {
   for (const char* dtype : {"f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64", "c64", "c128"}) {
     for (const char* mesh : {"a=2,b=2", "a=2,b=32", "a=64,b=2"}) {
       const Plan plan = PlanOf(mesh, std::string(dtype) + "[1]", "P,P", "R,R", per_dim).value();
-      const RunReport report = Judged(plan, {.reduction_order = kAdversarial}, context.get());
+      const RunReport report =
+          ExecuteOrFail(plan, {.reduction_order = kAdversarial}, context.get());
       EXPECT_GT(report.replicas_differ, 0) << dtype << " " << mesh;
       EXPECT_EQ(report.wrong, 0) << dtype << " " << mesh << " " << report.first_wrong;
     }
@@ -179,7 +182,7 @@ TEST(Execute, WrongValuesCountUnderDistortion) {
     for (ExecutionContext* context :
          {static_cast<ExecutionContext*>(&always), static_cast<ExecutionContext*>(&last)}) {
       const RunReport report =
-          Judged(plan, {.reduction_order = kAdversarial, .repeat = repeat}, context);
+          ExecuteOrFail(plan, {.reduction_order = kAdversarial, .repeat = repeat}, context);
       EXPECT_EQ(report.wrong, 4) << repeat;
       EXPECT_NE(report.first_wrong.find("rank 0 holds "), std::string::npos) << report.first_wrong;
       EXPECT_EQ(report.replicas_differ, 0);
@@ -187,19 +190,19 @@ TEST(Execute, WrongValuesCountUnderDistortion) {
   }
 }
 
-TEST(Execute, WrongValuesOfGivenTensorsCountUnderDistortion) {
+TEST(Execute, WrongValuesOfLoadedTensorsCountUnderDistortion) {
   const Plan plan = PlanOf("a=2,b=2", "f32[4]", "S(0),P", "S(0),R").value();
-  const auto given = [&](ExecutionContext* context) {
+  const auto execute_loaded = [&](ExecutionContext* context) {
     RunTensors tensors = MakeTensors(plan, *context).value();
     for (int64_t p = 0; p < 4; ++p) {
       const std::vector<float> values = {0.1F, 0.7F};
       std::memcpy(tensors.sources.at(p).data(), values.data(), 2 * sizeof(float));
     }
-    return ExecuteGiven(plan, {.reduction_order = kAdversarial}, context, &tensors).value();
+    return ExecuteLoaded(plan, {.reduction_order = kAdversarial}, context, &tensors).value();
   };
-  EXPECT_EQ(given(MakeLocalContext().get()).wrong, 0);
+  EXPECT_EQ(execute_loaded(MakeLocalContext().get()).wrong, 0);
   SpoiltContext spoilt([](int, int, LocalTensors* targets) { Move(targets); });
-  EXPECT_EQ(given(&spoilt).wrong, 4);
+  EXPECT_EQ(execute_loaded(&spoilt).wrong, 4);
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
     MESHIFT_RETURN_IF_ERROR(
         context->AgreeAfter([&] { return Load(plan, *flags.load, *context, &tensors); }));
   }
-  absl::StatusOr<RunReport> report = flags.load ? ExecuteGiven(plan, options, context, &tensors)
+  absl::StatusOr<RunReport> report = flags.load ? ExecuteLoaded(plan, options, context, &tensors)
                                                 : Execute(plan, options, context, &tensors);
   if (report.ok() && flags.save) {
     // Only the leader has all tensors.
