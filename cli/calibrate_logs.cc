@@ -217,17 +217,19 @@ absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
     if (is_preset) {
       if (absl::Status bad = hosts.Add(log); !bad.ok()) return BadFile(source.path, bad);
     }
-    const auto say = [&](std::string why) {
+    const auto leave_out = [&](std::string why) {
       result.left_out.push_back(fmt::format("{}: {}", Shown(source.path), why));
     };
     const std::optional<ObservationKind> kind = KindOf(log.op);
     if (!kind) {
-      say(fmt::format("{} of {}, which plans do not use",
-                      CountText(static_cast<int64_t>(log.rows.size()), "time"), Name(log.op)));
+      leave_out(fmt::format("{} of {}, which plans do not use",
+                            CountText(static_cast<int64_t>(log.rows.size()), "time"),
+                            Name(log.op)));
       continue;
     }
-    if (log.torn_rows > 0) {
-      say(fmt::format("{} broken by NCCL's own output", CountText(log.torn_rows, "row")));
+    if (log.interrupted_rows > 0) {
+      leave_out(
+          fmt::format("{} broken by NCCL's own output", CountText(log.interrupted_rows, "row")));
     }
     if (result.times.size() + log.rows.size() > static_cast<size_t>(kMaxNcclTestsRows)) {
       return BadFile(source.path, InvalidArgument("all logs together have more than {} rows, the "
@@ -242,7 +244,7 @@ absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
       }
       result.times.push_back(TimeOfRow(log, *kind, row));
     }
-    if (wrong > 0) say(fmt::format("{} with wrong values", CountText(wrong, "row")));
+    if (wrong > 0) leave_out(fmt::format("{} with wrong values", CountText(wrong, "row")));
   }
   if (result.times.empty()) {
     return BadFile(ParseSource(logs.front()).path,
