@@ -32,7 +32,7 @@ int main() {
     if (!read.ok()) return 1;
     const meshift::DumpReport report = meshift::ReportOf(read->files);
     const auto took = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (report.stuck.size() != 1 || report.stuck[0].behind[0].rank != job.late) return 1;
+    if (report.stuck.size() != 1 || report.stuck[0].late[0].rank != job.late) return 1;
     fmt::print("{} ranks, {} calls, {} MiB: {:.2f} s\n", job.num_ranks, job.num_ranks * job.calls,
                bytes >> 20, took);
   }

@@ -14,11 +14,11 @@
 namespace meshift::capi {
 namespace {
 
-struct World {
-  World() = default;
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
-  ~World() {
+struct LocalWorldOwner {
+  LocalWorldOwner() = default;
+  LocalWorldOwner(const LocalWorldOwner&) = delete;
+  LocalWorldOwner& operator=(const LocalWorldOwner&) = delete;
+  ~LocalWorldOwner() {
     world.reset();
     // Rank 0's is destroyed last: it has the hub of the others.
     while (!bootstraps.empty()) bootstraps.pop_back();
@@ -34,14 +34,14 @@ static_assert(static_cast<int>(kRanks) == MESHIFT_REDUCTION_ORDER_RANKS);
 static_assert(static_cast<int>(kTopology) == MESHIFT_REDUCTION_ORDER_TOPOLOGY);
 static_assert(static_cast<int>(kAdversarial) == MESHIFT_REDUCTION_ORDER_ADVERSARIAL);
 
-absl::StatusOr<std::shared_ptr<World>> MakeWorld(const meshift_local_options& from) {
+absl::StatusOr<std::shared_ptr<LocalWorldOwner>> MakeLocalWorld(const meshift_local_options& from) {
   if (from.num_workers < -1) {
     return InvalidArgument("options.num_workers is {}; it must be -1 or more", from.num_workers);
   }
   if (from.timeout_ns < 0) {
     return InvalidArgument("options.timeout_ns is {}; it must be 0 or more", from.timeout_ns);
   }
-  auto made = std::make_shared<World>();
+  auto made = std::make_shared<LocalWorldOwner>();
   LocalWorldOptions options;
   options.num_ranks = made->num_ranks = from.num_ranks;
   if (from.num_workers != 0) options.num_workers = from.num_workers < 0 ? 0 : from.num_workers;
@@ -63,7 +63,7 @@ absl::Status CheckBytes(int64_t num_bytes) {
 }  // namespace meshift::capi
 
 struct meshift_local_world {
-  std::shared_ptr<meshift::capi::World> shared;
+  std::shared_ptr<meshift::capi::LocalWorldOwner> shared;
 };
 
 using meshift::capi::Call;
@@ -78,7 +78,7 @@ meshift_code meshift_local_world_create(const meshift_local_options* options,
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(CheckStruct("options", options));
     MESHIFT_RETURN_IF_ERROR(NotNull({{"world", world}}));
-    return meshift::capi::GiveOr(world, meshift::capi::MakeWorld(*options));
+    return meshift::capi::GiveOr(world, meshift::capi::MakeLocalWorld(*options));
   });
 }
 

@@ -18,13 +18,13 @@ namespace meshift::capi {
 namespace {
 
 // The two options that are not in the table of planner/plan/option_table.h.
-struct OwnOption {
+struct ExtraOption {
   const char* name;
   const char* value_name;
   const char* help;
   absl::Status (*Read)(const std::string& text, PlannerOptions* options);
 };
-constexpr OwnOption kOwnOptions[] = {
+constexpr ExtraOption kExtraOptions[] = {
     {"topology", "TOPOLOGY", "the machine: a preset (h100), nvlink=8, or JSON (default: flat)",
      [](const std::string& text, PlannerOptions* options) -> absl::Status {
        MESHIFT_ASSIGN_OR_RETURN(options->topology, Topology::Parse(text));
@@ -39,10 +39,10 @@ constexpr OwnOption kOwnOptions[] = {
        return absl::OkStatus();
      }},
 };
-constexpr size_t kNumOwnOptions = std::size(kOwnOptions);
+constexpr size_t kNumExtraOptions = std::size(kExtraOptions);
 
-const OwnOption* FindOwnOption(std::string_view name) {
-  for (const OwnOption& option : kOwnOptions) {
+const ExtraOption* FindExtraOption(std::string_view name) {
+  for (const ExtraOption& option : kExtraOptions) {
     if (name == option.name) return &option;
   }
   return nullptr;
@@ -78,7 +78,7 @@ absl::StatusOr<meshift::PlannerOptions> meshift_options::On(
     absl::Span<const meshift::DeviceMesh> meshes) const {
   meshift::PlannerOptions options;
   // The engine first: native_invariance changes it.
-  for (const meshift::capi::OwnOption& option : meshift::capi::kOwnOptions) {
+  for (const meshift::capi::ExtraOption& option : meshift::capi::kExtraOptions) {
     const auto found = texts.find(option.name);
     if (found != texts.end()) MESHIFT_RETURN_IF_ERROR(option.Read(found->second, &options));
   }
@@ -107,13 +107,13 @@ meshift_code meshift_options_set(meshift_options* options, const char* name, con
     MESHIFT_RETURN_IF_ERROR(NotNull({{"options", options}, {"name", name}, {"value", value}}));
     meshift::PlannerOptions scratch;
     const meshift::PlannerOption* const option = meshift::FindPlannerOption(name);
-    const meshift::capi::OwnOption* const own = meshift::capi::FindOwnOption(name);
-    if (option == nullptr && own == nullptr) {
+    const meshift::capi::ExtraOption* const extra = meshift::capi::FindExtraOption(name);
+    if (option == nullptr && extra == nullptr) {
       return meshift::InvalidArgument("unknown option '{}'", name);
     }
     absl::Status read;
-    if (own != nullptr) {
-      read = own->Read(value, &scratch);
+    if (extra != nullptr) {
+      read = extra->Read(value, &scratch);
     } else if (option->kind != meshift::OptionKind::kGroups) {
       read = option->read(value, {}, &scratch);
     }
@@ -124,7 +124,7 @@ meshift_code meshift_options_set(meshift_options* options, const char* name, con
 }
 
 size_t meshift_option_count() {
-  return meshift::capi::kNumOwnOptions + meshift::PlannerOptionTable().size();
+  return meshift::capi::kNumExtraOptions + meshift::PlannerOptionTable().size();
 }
 
 meshift_code meshift_option_get_info(size_t index, meshift_option_info* info, char** error) {
@@ -134,14 +134,14 @@ meshift_code meshift_option_get_info(size_t index, meshift_option_info* info, ch
     if (index >= count) {
       return meshift::InvalidArgument("index is {}, but there are {}", index, count);
     }
-    if (index < meshift::capi::kNumOwnOptions) {
-      const meshift::capi::OwnOption& own = meshift::capi::kOwnOptions[index];
-      *info = {sizeof(*info), own.name, own.value_name, own.help};
+    if (index < meshift::capi::kNumExtraOptions) {
+      const meshift::capi::ExtraOption& extra = meshift::capi::kExtraOptions[index];
+      *info = {sizeof(*info), extra.name, extra.value_name, extra.help};
       return absl::OkStatus();
     }
     // The table's texts are literals, so they end with a zero byte.
     const meshift::PlannerOption& option =
-        meshift::PlannerOptionTable()[index - meshift::capi::kNumOwnOptions];
+        meshift::PlannerOptionTable()[index - meshift::capi::kNumExtraOptions];
     *info = {sizeof(*info), option.name.data(), option.value_name.data(), option.help.data()};
     return absl::OkStatus();
   });

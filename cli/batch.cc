@@ -244,9 +244,9 @@ std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
   try {
     absl::StatusOr<Json> line = ParseJson(text);
     const JsonEmptier emptier(line);
-    const absl::StatusOr<std::string> said = IdText(IdOf(line));
-    if (!said.ok()) return ErrorLine(id, said.status());
-    id = *said;
+    const absl::StatusOr<std::string> id_text = IdText(IdOf(line));
+    if (!id_text.ok()) return ErrorLine(id, id_text.status());
+    id = *id_text;
     std::vector<std::string> keys;
     const absl::StatusOr<Plan> plan = PlanOf(line, defaults, existing_groups, allow_files, &keys);
     if (ignored != nullptr) *ignored = std::move(keys);
@@ -266,10 +266,10 @@ std::string CheckLine(std::string_view text, bool* ok, int64_t max_work) {
     absl::StatusOr<Json> line = ParseJson(text);
     const JsonEmptier emptier(line);
     std::optional<PlanFault> fault;
-    if (const absl::StatusOr<std::string> said = IdText(IdOf(line)); said.ok()) {
-      id = *said;
+    if (const absl::StatusOr<std::string> id_text = IdText(IdOf(line)); id_text.ok()) {
+      id = *id_text;
     } else {
-      return VerdictLine(id, PlanFault{std::nullopt, "format", Message(said.status())});
+      return VerdictLine(id, PlanFault{std::nullopt, "format", Message(id_text.status())});
     }
     if (!line.ok()) {
       fault = PlanFault{std::nullopt, "format", Message(line.status())};
@@ -289,12 +289,12 @@ std::string CheckLine(std::string_view text, bool* ok, int64_t max_work) {
 absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
                        const std::optional<std::string>& existing_groups, bool allow_files,
                        Io& io) {
-  std::set<std::string> said;
+  std::set<std::string> printed_keys;
   const auto answer_line = [&](const std::string& line) {
     std::vector<std::string> ignored;
     const std::string answer = PlanLine(line, defaults, existing_groups, &ignored, allow_files);
     for (const std::string& key : ignored) {
-      if (said.size() >= kMaxIgnored || !said.insert(key).second) continue;
+      if (printed_keys.size() >= kMaxIgnored || !printed_keys.insert(key).second) continue;
       io.err << fmt::format("meshift: ignoring the unknown key '{}' of a line\n",
                             Printable(Clipped(key, 40)));
     }

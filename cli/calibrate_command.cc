@@ -18,10 +18,10 @@
 #include "cli/calibrate_logs.h"
 #include "cli/engines.h"
 #include "cli/execute.h"
+#include "cli/execution_context.h"
 #include "cli/local_tensors.h"
 #include "cli/problem.h"
 #include "cli/run_as_rank.h"
-#include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
 #include "meshift/calibration.h"
@@ -62,7 +62,8 @@ absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
 }
 
 // The time of the fastest run, in ns, at least 1. The time of a run is that of its slowest rank.
-absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options, Site* site) {
+absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options,
+                             ExecutionContext* context) {
   MESHIFT_ASSIGN_OR_RETURN(
       const Plan plan, MakePlan(probe.from, probe.to,
                                 {.topology = ProbeTopology(options.structure), .max_value = 0}));
@@ -70,13 +71,13 @@ absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options, Site* s
     return Internal("{} -> {} is not one {}", probe.from.ToString(), probe.to.ToString(),
                     Name(probe.op));
   }
-  MESHIFT_RETURN_IF_ERROR(site->Agree(site->CheckFits(plan)));
-  const LocalTensors sources = site->MakeTensors(plan.from());
-  LocalTensors targets = site->MakeTensors(plan.to());
-  MESHIFT_ASSIGN_OR_RETURN(const auto runner, site->NewRunner(plan, ReductionOrder::kRanks));
+  MESHIFT_RETURN_IF_ERROR(context->Agree(context->CheckFits(plan)));
+  const LocalTensors sources = context->MakeTensors(plan.from());
+  LocalTensors targets = context->MakeTensors(plan.to());
+  MESHIFT_ASSIGN_OR_RETURN(const auto runner, context->NewRunner(plan, ReductionOrder::kRanks));
   int64_t fastest = INT64_MAX;
   for (int64_t i = 0; i < kWarmUps + options.repeat; ++i) {
-    MESHIFT_ASSIGN_OR_RETURN(const SiteRun run, runner->Run(sources, &targets));
+    MESHIFT_ASSIGN_OR_RETURN(const RunStats run, runner->Run(sources, &targets));
     if (i >= kWarmUps) fastest = std::min(fastest, run.steps[0].ns);
   }
   return std::max<int64_t>(fastest, 1);
@@ -99,14 +100,14 @@ std::string_view Word(Probe::Kind kind) {
 }
 
 absl::StatusOr<int> Calibrate(const CalibrateFlags& flags, const Options& options, int64_t ranks,
-                              Site* site, Io& io) {
+                              ExecutionContext* context, Io& io) {
   const absl::StatusOr<std::vector<Probe>> listed =
       CalibrationProbes(options.structure, ranks, options.max_bytes);
-  MESHIFT_RETURN_IF_ERROR(site->Agree(listed.status()));
+  MESHIFT_RETURN_IF_ERROR(context->Agree(listed.status()));
   const std::vector<Probe>& probes = *listed;
   std::vector<int64_t> times;
   for (const Probe& probe : probes) {
-    MESHIFT_ASSIGN_OR_RETURN(const int64_t ns, Time(probe, options, site));
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t ns, Time(probe, options, context));
     times.push_back(ns);
   }
   MESHIFT_ASSIGN_OR_RETURN(const Topology fitted, FitTopology(options.structure, probes, times));
@@ -145,21 +146,21 @@ int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
   const absl::StatusOr<Options> options = ParseOptions(flags);
   if (!options.ok()) return FailAsRank(flags.engine, options.status(), io);
   if (flags.engine != "local") {
-    const auto body = [&](RankJob*, Site* site, Io& own) {
-      return Calibrate(flags, *options, site->num_ranks(), site, own);
+    const auto body = [&](RankJob*, ExecutionContext* context, Io& own) {
+      return Calibrate(flags, *options, context->num_ranks(), context, own);
     };
     // Without bounded waits, which would add to the times.
     JobCall call{.verb = "calibrate", .engine = flags.engine};
     call.options = {.bounded_waits = false, .timeout = options->timeout};
-    call.asked = {fmt::format("--engine {}", flags.engine),
-                  fmt::format("--max-bytes {}", flags.max_bytes),
-                  fmt::format("--repeat {}", flags.repeat)};
-    if (flags.topology) call.asked.push_back(fmt::format("--topology {}", *flags.topology));
+    call.arguments = {fmt::format("--engine {}", flags.engine),
+                      fmt::format("--max-bytes {}", flags.max_bytes),
+                      fmt::format("--repeat {}", flags.repeat)};
+    if (flags.topology) call.arguments.push_back(fmt::format("--topology {}", *flags.topology));
     return RunAsRank(call, body, io);
   }
-  const std::unique_ptr<Site> site = MakeLocalSite(options->timeout);
+  const std::unique_ptr<ExecutionContext> context = MakeLocalContext(options->timeout);
   const absl::StatusOr<int> code =
-      Calibrate(flags, *options, flags.ranks.value_or(kDefaultRanks), site.get(), io);
+      Calibrate(flags, *options, flags.ranks.value_or(kDefaultRanks), context.get(), io);
   return code.ok() ? *code : Fail(io, code.status());
 }
 

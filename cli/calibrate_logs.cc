@@ -23,7 +23,7 @@
 namespace meshift::cli {
 namespace {
 
-using What = Observation::What;
+using ObservationKind = Observation::Kind;
 
 constexpr std::string_view kDefaultTopology = "h100";
 constexpr int64_t kLarge = int64_t{4} << 20;  // bytes; from here on links take more than starts
@@ -67,27 +67,27 @@ absl::StatusOr<NcclTestsLog> ReadLog(const Source& source, Io& io) {
   return log;
 }
 
-std::optional<What> WhatOf(NcclTestsOp op) {
+std::optional<ObservationKind> KindOf(NcclTestsOp op) {
   switch (op) {
     case NcclTestsOp::kAllReduce:
-      return What::kAllReduce;
+      return ObservationKind::kAllReduce;
     case NcclTestsOp::kAllGather:
     case NcclTestsOp::kReduceScatter:
-      return What::kBlocks;
+      return ObservationKind::kBlocks;
     case NcclTestsOp::kAllToAll:
-      return What::kToAll;
+      return ObservationKind::kToAll;
     default:
       return std::nullopt;
   }
 }
 
-LogTime TimeOfRow(const NcclTestsLog& log, What what, const NcclTestsRow& row) {
+LogTime TimeOfRow(const NcclTestsLog& log, ObservationKind kind, const NcclTestsRow& row) {
   const int64_t ranks = *log.ranks;
-  Observation observation{.what = what, .num_ranks = ranks};
+  Observation observation{.kind = kind, .num_ranks = ranks};
   observation.groups = {.size = ranks, .modes = {{ranks, 1}}};
   // An Observation counts the tensor of an all_reduce, and of others the bytes that leave the rank.
   observation.bytes =
-      what == What::kAllReduce ? row.bytes : MulDivCeil(row.bytes, ranks - 1, ranks);
+      kind == ObservationKind::kAllReduce ? row.bytes : MulDivCeil(row.bytes, ranks - 1, ranks);
   observation.ns = row.time_ns;
   return {log.op, ranks, row.bytes, std::move(observation)};
 }
@@ -217,17 +217,19 @@ absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
     if (is_preset) {
       if (absl::Status bad = hosts.Add(log); !bad.ok()) return BadFile(source.path, bad);
     }
-    const auto say = [&](std::string why) {
+    const auto leave_out = [&](std::string why) {
       result.left_out.push_back(fmt::format("{}: {}", Shown(source.path), why));
     };
-    const std::optional<What> what = WhatOf(log.op);
-    if (!what) {
-      say(fmt::format("{} of {}, which plans do not use",
-                      CountText(static_cast<int64_t>(log.rows.size()), "time"), Name(log.op)));
+    const std::optional<ObservationKind> kind = KindOf(log.op);
+    if (!kind) {
+      leave_out(fmt::format("{} of {}, which plans do not use",
+                            CountText(static_cast<int64_t>(log.rows.size()), "time"),
+                            Name(log.op)));
       continue;
     }
-    if (log.torn_rows > 0) {
-      say(fmt::format("{} broken by NCCL's own output", CountText(log.torn_rows, "row")));
+    if (log.interrupted_rows > 0) {
+      leave_out(
+          fmt::format("{} broken by NCCL's own output", CountText(log.interrupted_rows, "row")));
     }
     if (result.times.size() + log.rows.size() > static_cast<size_t>(kMaxNcclTestsRows)) {
       return BadFile(source.path, InvalidArgument("all logs together have more than {} rows, the "
@@ -240,9 +242,9 @@ absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
         ++wrong;
         continue;
       }
-      result.times.push_back(TimeOfRow(log, *what, row));
+      result.times.push_back(TimeOfRow(log, *kind, row));
     }
-    if (wrong > 0) say(fmt::format("{} with wrong values", CountText(wrong, "row")));
+    if (wrong > 0) leave_out(fmt::format("{} with wrong values", CountText(wrong, "row")));
   }
   if (result.times.empty()) {
     return BadFile(ParseSource(logs.front()).path,

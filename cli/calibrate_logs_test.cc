@@ -21,7 +21,7 @@
 namespace meshift::cli {
 namespace {
 
-using What = Observation::What;
+using ObservationKind = Observation::Kind;
 
 // The list of devices of hosts with these numbers of ranks, in order.
 std::string Devices(const std::vector<int>& per_host) {
@@ -70,12 +70,12 @@ std::string Log(const std::string& name, const std::vector<int>& per_host,
 }
 
 // Rows of 64 KiB to 1 GiB with the times of `truth`.
-std::vector<Row> Rows(What what, int64_t ranks, const Topology& truth) {
+std::vector<Row> Rows(ObservationKind kind, int64_t ranks, const Topology& truth) {
   std::vector<Row> rows;
   for (int64_t bytes = 1 << 16; bytes <= 1 << 30; bytes *= 4) {
-    Observation one{.what = what, .num_ranks = ranks};
+    Observation one{.kind = kind, .num_ranks = ranks};
     one.groups = {.size = ranks, .modes = {{ranks, 1}}};
-    one.bytes = what == What::kAllReduce ? bytes : bytes / ranks * (ranks - 1);
+    one.bytes = kind == ObservationKind::kAllReduce ? bytes : bytes / ranks * (ranks - 1);
     rows.push_back({bytes, TimeOf(one, truth).Ns()});
   }
   return rows;
@@ -93,9 +93,9 @@ LogTimes Read(const std::vector<std::string>& logs, const std::optional<std::str
 TEST(CalibrateLogs, PrintsRowsErrorsAndATopology) {
   const Topology truth = *Topology::Parse("h100");
   const std::string reduce =
-      WriteFile("r.log", Log("all_reduce_perf", {8}, Rows(What::kAllReduce, 8, truth)));
+      WriteFile("r.log", Log("all_reduce_perf", {8}, Rows(ObservationKind::kAllReduce, 8, truth)));
   const std::string gather =
-      WriteFile("g.log", Log("all_gather_perf", {8}, Rows(What::kBlocks, 8, truth)));
+      WriteFile("g.log", Log("all_gather_perf", {8}, Rows(ObservationKind::kBlocks, 8, truth)));
   const std::string broadcast = WriteFile("b.log", Log("broadcast_perf", {8}, {{1024, 9000}}));
   const Outcome outcome =
       Meshift({"calibrate", "--from-nccl-tests", reduce, gather, "--from-nccl-tests", broadcast});
@@ -131,7 +131,7 @@ all_gather        8    1 GiB    2.7 ms    2.7 ms             1.00  ring       Si
 TEST(CalibrateLogs, JsonIsTheTopologyAlone) {
   const Topology truth = *Topology::Parse("a100");
   const std::string path =
-      WriteFile("j.log", Log("alltoall_perf", {8}, Rows(What::kToAll, 8, truth)));
+      WriteFile("j.log", Log("alltoall_perf", {8}, Rows(ObservationKind::kToAll, 8, truth)));
   const Outcome outcome =
       Meshift({"calibrate", "--from-nccl-tests", path, "--topology", "a100", "--format", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome;
@@ -166,7 +166,7 @@ TEST(CalibrateLogs, RowsCountWhatGoesToOthers) {
   ASSERT_EQ(read.times.size(), 1U);
   EXPECT_EQ(read.times[0].bytes, 8192);
   EXPECT_EQ(read.times[0].observation.bytes, 7168);
-  EXPECT_EQ(read.times[0].observation.what, What::kBlocks);
+  EXPECT_EQ(read.times[0].observation.kind, ObservationKind::kBlocks);
   EXPECT_EQ(read.times[0].observation.ns, 50000);
   EXPECT_EQ(read.times[0].observation.num_ranks, 8);
 }
@@ -235,8 +235,8 @@ TEST(CalibrateLogs, BadInputIsNamed) {
 
 // A log with a flipped bit or a missing end is refused with its name, or fitted.
 TEST(CalibrateLogs, DamagedLogs) {
-  const std::string good =
-      Log("reduce_scatter_perf", {4, 4}, Rows(What::kBlocks, 8, *Topology::Parse("h100-efa")));
+  const std::string good = Log("reduce_scatter_perf", {4, 4},
+                               Rows(ObservationKind::kBlocks, 8, *Topology::Parse("h100-efa")));
   std::mt19937_64 random(3);
   int refused = 0;
   for (int i = 0; i < 60; ++i) {

@@ -118,11 +118,11 @@ void AddPlannerOptions(CLI::App* app, ProblemFlags* flags) {
       });
     }
     if (name != "reproducibility") continue;
-    const auto set_likewise = [flags, name](const std::string& text) {
+    const auto set_reproducibility = [flags, name](const std::string& text) {
       flags->options[name] = text;
       flags->promise_option = "--reproducibility";
     };
-    added->excludes(app->add_option_function<std::string>("--reproducibility", set_likewise,
+    added->excludes(app->add_option_function<std::string>("--reproducibility", set_reproducibility,
                                                           "the same as --promise")
                         ->type_name(std::string(option.value_name)));
   }

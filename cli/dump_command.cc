@@ -25,7 +25,8 @@
 namespace meshift::cli {
 namespace {
 
-constexpr size_t kMaxBehind = 16;  // the late ranks that get a line each
+// The most late ranks, or sides of a disagreement, that get a line each.
+constexpr size_t kMaxLines = 16;
 
 std::string UtcText(int64_t unix_ns) {
   if (unix_ns < 0) return "an unknown time";
@@ -55,18 +56,18 @@ void RenderStuck(const StuckCall& stuck, std::string* out) {
     }
     fmt::format_to(to, "  its groups: {}\n", Shown(groups));
   }
-  for (size_t i = 0; i < stuck.behind.size() && i < kMaxBehind; ++i) {
-    const StuckCall::Behind& behind = stuck.behind[i];
-    fmt::format_to(to, "  LATE: rank {} has not made this call, only {} before it", behind.rank,
-                   CountText(behind.num_calls, "call"));
-    if (behind.last_ended_unix_ns >= 0) {
-      fmt::format_to(to, ", the last of which ended at {}", UtcText(behind.last_ended_unix_ns));
+  for (size_t i = 0; i < stuck.late.size() && i < kMaxLines; ++i) {
+    const StuckCall::LateRank& late = stuck.late[i];
+    fmt::format_to(to, "  LATE: rank {} has not made this call, only {} before it", late.rank,
+                   CountText(late.num_calls, "call"));
+    if (late.last_ended_unix_ns >= 0) {
+      fmt::format_to(to, ", the last of which ended at {}", UtcText(late.last_ended_unix_ns));
     }
     *out += "\n";
   }
-  if (stuck.behind.size() > kMaxBehind) {
+  if (stuck.late.size() > kMaxLines) {
     std::vector<int64_t> ranks;
-    for (size_t i = kMaxBehind; i < stuck.behind.size(); ++i) ranks.push_back(stuck.behind[i].rank);
+    for (size_t i = kMaxLines; i < stuck.late.size(); ++i) ranks.push_back(stuck.late[i].rank);
     fmt::format_to(to, "  LATE: nor has {}\n", Ranks(ranks));
   }
   if (!stuck.missing.empty()) {
@@ -92,7 +93,7 @@ void RenderDisagreement(const Disagreement& found, std::string* out) {
   const auto to = std::back_inserter(*out);
   fmt::format_to(to, "DISAGREE: call {} of the redistributor of {}:\n", found.call,
                  Shown(found.redistributor));
-  for (size_t i = 0; i < found.sides.size() && i < kMaxBehind; ++i) {
+  for (size_t i = 0; i < found.sides.size() && i < kMaxLines; ++i) {
     fmt::format_to(to, "  {}: {}\n", Ranks(found.sides[i].ranks), Shown(found.sides[i].plan));
   }
 }

@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
+#include "cli/execution_context.h"
 #include "cli/local_tensors.h"
-#include "cli/site.h"
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
 #include "meshift/status.h"
@@ -47,10 +47,10 @@ class Contents {
 };
 
 // Contributions that the oracle generates.
-class MadeUp : public Contents {
+class GeneratedContents : public Contents {
  public:
   // Does not own the oracle.
-  MadeUp(const Oracle* oracle, Values values, uint64_t seed)
+  GeneratedContents(const Oracle* oracle, Values values, uint64_t seed)
       : oracle_(*oracle), fill_{.values = values, .seed = seed} {}
   absl::Status Fill(const LocalTensors& sources) const override {
     const int64_t ranks = oracle_.source().mesh().NumRanks();
@@ -80,9 +80,9 @@ class MadeUp : public Contents {
 };
 
 // Contributions that the caller provides.
-class Given : public Contents {
+class LoadedContents : public Contents {
  public:
-  explicit Given(const Plan& plan) : plan_(plan) {}
+  explicit LoadedContents(const Plan& plan) : plan_(plan) {}
   absl::Status Fill(const LocalTensors&) const override { return absl::OkStatus(); }
   absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const override {
     return testkit::CheckGiven(plan_.from(), plan_.to(), tensors.sources.Views(),
@@ -94,11 +94,11 @@ class Given : public Contents {
 };
 
 // Runs one plan repeatedly and keeps the worst results in a report.
-class Judge {
+class PlanChecker {
  public:
-  Judge(const Plan& plan, Site* site, RunTensors* tensors)
+  PlanChecker(const Plan& plan, ExecutionContext* context, RunTensors* tensors)
       : plan_(plan),
-        site_(*site),
+        context_(*context),
         sources_(tensors->sources),
         targets_(tensors->targets),
         tensors_(*tensors) {
@@ -114,12 +114,12 @@ class Judge {
           Pass({&contents}, ReductionOrder::kRanks, {.repeat = options.repeat}));
     }
     return Pass({&contents}, options.reduction_order,
-                {.repeat = options.repeat, .judges_values = !distorts, .hashes = true});
+                {.repeat = options.repeat, .checks_values = !distorts, .hashes = true});
   }
 
   struct PassOptions {
     int64_t repeat = 1;
-    bool judges_values = true;
+    bool checks_values = true;
     bool hashes = false;  // if runs are repeated
   };
   // Creates a runner, and checks `repeat` runs with each of the contents.
@@ -131,16 +131,16 @@ class Judge {
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
                              UnionMesh(plan_.from().mesh(), plan_.to().mesh()));
     num_ranks_ = mesh.NumRanks();
-    MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<SiteRunner> runner,
-                             site_.NewRunner(plan_, order));
+    MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<RedistributionRunner> runner,
+                             context_.NewRunner(plan_, order));
     for (const Contents* each : contents) {
-      MESHIFT_RETURN_IF_ERROR(site_.AgreeAfter([&] { return each->Fill(sources_); }));
+      MESHIFT_RETURN_IF_ERROR(context_.AgreeAfter([&] { return each->Fill(sources_); }));
       for (int64_t i = 0; i < options.repeat; ++i) {
         targets_.Poison();
-        MESHIFT_ASSIGN_OR_RETURN(const SiteRun run, runner->Run(sources_, &targets_));
+        MESHIFT_ASSIGN_OR_RETURN(const RunStats run, runner->Run(sources_, &targets_));
         Measure(run);
-        MESHIFT_RETURN_IF_ERROR(site_.Gather(plan_.to(), &targets_));
-        MESHIFT_RETURN_IF_ERROR(Check(*each, options.judges_values));
+        MESHIFT_RETURN_IF_ERROR(context_.Gather(plan_.to(), &targets_));
+        MESHIFT_RETURN_IF_ERROR(Check(*each, options.checks_values));
         if (options.hashes && options.repeat > 1) Hash(i);
       }
     }
@@ -150,7 +150,7 @@ class Judge {
   const RunReport& report() const { return report_; }
 
  private:
-  void Measure(const SiteRun& run) {
+  void Measure(const RunStats& run) {
     report_.miscounted = std::max(report_.miscounted, run.miscounted);
     report_.peak_bytes = std::max(report_.peak_bytes, run.peak_bytes);
     for (size_t i = 0; i < run.steps.size() && i < report_.steps.size(); ++i) {
@@ -164,10 +164,10 @@ class Judge {
     measured_ = true;
   }
 
-  absl::Status Check(const Contents& contents, bool judges_values) {
+  absl::Status Check(const Contents& contents, bool checks_values) {
     MESHIFT_ASSIGN_OR_RETURN(CheckResult verdict,
-                             site_.Share([&] { return contents.Check(tensors_); }));
-    if (!judges_values) {
+                             context_.Share([&] { return contents.Check(tensors_); }));
+    if (!checks_values) {
       verdict.wrong = 0;
       verdict.first_wrong.clear();
     }
@@ -180,7 +180,7 @@ class Judge {
 
   // Only the leader has all ranks' tensors.
   void Hash(int64_t run) {
-    if (!site_.leads()) return;
+    if (!context_.is_leader()) return;
     const DeviceMesh& mesh = plan_.to().mesh();
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
       const absl::Span<const std::byte> local = targets_.at(p);
@@ -198,7 +198,7 @@ class Judge {
 
   // Counts for the rank with the most groups. The root, which serves a group of all ranks, exists
   // before any plan: its first use counts as its creation.
-  absl::Status CountGroups(SiteRunner& runner) {
+  absl::Status CountGroups(RedistributionRunner& runner) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t created, runner.GroupsCreated());
     report_.groups_created = created + (uses_root_ ? 1 : 0);
     report_.groups_reused = group_uses_ - report_.groups_created;
@@ -206,7 +206,7 @@ class Judge {
   }
 
   const Plan& plan_;
-  Site& site_;
+  ExecutionContext& context_;
   LocalTensors& sources_;
   LocalTensors& targets_;
   const RunTensors& tensors_;
@@ -220,28 +220,28 @@ class Judge {
 
 }  // namespace
 
-absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site) {
-  MESHIFT_RETURN_IF_ERROR(site.CheckFits(plan));
-  return RunTensors{site.MakeTensors(plan.from()), site.MakeTensors(plan.to())};
+absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const ExecutionContext& context) {
+  MESHIFT_RETURN_IF_ERROR(context.CheckFits(plan));
+  return RunTensors{context.MakeTensors(plan.from()), context.MakeTensors(plan.to())};
 }
 
-absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options, Site* site,
-                                  RunTensors* tensors) {
+absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
+                                  ExecutionContext* context, RunTensors* tensors) {
   const absl::StatusOr<Oracle> created =
       Oracle::Create(plan.from(), plan.to(), plan.options().reduce_dtype);
-  MESHIFT_RETURN_IF_ERROR(site->Agree(created.status()));
+  MESHIFT_RETURN_IF_ERROR(context->Agree(created.status()));
   const Oracle& oracle = *created;
-  Judge judge(plan, site, tensors);
-  const MadeUp exact(&oracle, Values::kExact, options.seed);
-  const MadeUp other(&oracle, Values::kExact, options.seed + 1);
-  const MadeUp special(&oracle, Values::kSpecial, options.seed + 2);
-  const MadeUp rounding(&oracle, Values::kRounding, options.seed + 3);
+  PlanChecker checker(plan, context, tensors);
+  const GeneratedContents exact(&oracle, Values::kExact, options.seed);
+  const GeneratedContents other(&oracle, Values::kExact, options.seed + 1);
+  const GeneratedContents special(&oracle, Values::kSpecial, options.seed + 2);
+  const GeneratedContents rounding(&oracle, Values::kRounding, options.seed + 3);
   const ReductionOrder exact_order = options.reduction_order == ReductionOrder::kAdversarial
                                          ? ReductionOrder::kRanks
                                          : options.reduction_order;
-  MESHIFT_RETURN_IF_ERROR(judge.Pass({&exact, &other, &special}, exact_order, {}));
-  MESHIFT_RETURN_IF_ERROR(judge.Rounding(rounding, options));
-  return judge.report();
+  MESHIFT_RETURN_IF_ERROR(checker.Pass({&exact, &other, &special}, exact_order, {}));
+  MESHIFT_RETURN_IF_ERROR(checker.Rounding(rounding, options));
+  return checker.report();
 }
 
 absl::Status CheckSources(const Plan& plan, const RunTensors& tensors) {
@@ -255,12 +255,12 @@ absl::Status CheckSources(const Plan& plan, const RunTensors& tensors) {
                          check.first_difference);
 }
 
-absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options, Site* site,
-                                       RunTensors* tensors) {
-  Judge judge(plan, site, tensors);
-  const Given given(plan);
-  MESHIFT_RETURN_IF_ERROR(judge.Rounding(given, options));
-  return judge.report();
+absl::StatusOr<RunReport> ExecuteLoaded(const Plan& plan, const ExecuteOptions& options,
+                                        ExecutionContext* context, RunTensors* tensors) {
+  PlanChecker checker(plan, context, tensors);
+  const LoadedContents loaded(plan);
+  MESHIFT_RETURN_IF_ERROR(checker.Rounding(loaded, options));
+  return checker.report();
 }
 
 int64_t DomainSize(const Plan& plan) {

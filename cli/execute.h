@@ -1,14 +1,14 @@
 // Runs a plan on an engine and checks every element of every rank against the placements' meaning
 // (meshift/testing.h), not against the plan.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan, *site));
-//   MESHIFT_ASSIGN_OR_RETURN(RunReport report, Execute(plan, {.repeat = 2}, site, &tensors));
+//   MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan, *context));
+//   MESHIFT_ASSIGN_OR_RETURN(RunReport report, Execute(plan, {.repeat = 2}, context, &tensors));
 //   if (report.wrong > 0) ...
 //
 // Execute makes two passes, each with its own redistributors. In the exact pass, sums are exact in
 // any order, and results are compared bit for bit, so that rounding cannot hide a lost
 // contribution. In the rounding pass, values have full mantissas; results must lie within a proven
-// bound, and replicas must be equal. ExecuteGiven makes only the rounding pass, with contributions
+// bound, and replicas must be equal. ExecuteLoaded makes only the rounding pass, with contributions
 // that the caller provides; testing/given.h describes the comparison. The order `adversarial`
 // distorts sums by more than rounding: a pass in rank order then checks the values, and the
 // distorted pass only compares replicas. Times and groups are those of the last pass.
@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/execution_context.h"
 #include "cli/local_tensors.h"
-#include "cli/site.h"
 #include "comm/local/reduction_order.h"
 #include "meshift/plan.h"
 
@@ -76,15 +76,15 @@ struct RunTensors {
 };
 
 // RESOURCE_EXHAUSTED if the run does not fit into memory.
-absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site);
+absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const ExecutionContext& context);
 
 // Both leave the tensors of the last run, and return the error of the engine, if it has one.
-// REQUIRES: `tensors` are from MakeTensors(plan, *site).
-absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options, Site* site,
-                                  RunTensors* tensors);
+// REQUIRES: `tensors` are from MakeTensors(plan, *context).
+absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
+                                  ExecutionContext* context, RunTensors* tensors);
 // REQUIRES also: tensors->sources are filled, and CheckSources is OK.
-absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options, Site* site,
-                                       RunTensors* tensors);
+absl::StatusOr<RunReport> ExecuteLoaded(const Plan& plan, const ExecuteOptions& options,
+                                        ExecutionContext* context, RunTensors* tensors);
 // Checks that ranks with the same part of the source hold equal bits, as a plan presumes.
 // INVALID_ARGUMENT names two that differ.
 absl::Status CheckSources(const Plan& plan, const RunTensors& tensors);

@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cli/execution_context.h"
 #include "cli/local_tensors.h"
-#include "cli/site.h"
 #include "comm/local/reduction_order.h"
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
@@ -41,56 +41,58 @@ absl::StatusOr<Plan> PlanOf(const std::string& mesh_text, const std::string& ten
   return MakePlan(from, to, options);
 }
 
-RunReport Judged(const Plan& plan, const ExecuteOptions& options, Site* site) {
-  absl::StatusOr<RunTensors> tensors = MakeTensors(plan, *site);
+RunReport ExecuteOrFail(const Plan& plan, const ExecuteOptions& options,
+                        ExecutionContext* context) {
+  absl::StatusOr<RunTensors> tensors = MakeTensors(plan, *context);
   EXPECT_TRUE(tensors.ok()) << tensors.status();
-  absl::StatusOr<RunReport> report = Execute(plan, options, site, &*tensors);
+  absl::StatusOr<RunReport> report = Execute(plan, options, context, &*tensors);
   EXPECT_TRUE(report.ok()) << report.status();
   return report.ok() ? *report : RunReport();
 }
 
-// The local site, whose targets `spoil` changes after each run.
-class SpoiltSite final : public Site {
+// The local context, whose targets `spoil` changes after each run.
+class SpoiltContext final : public ExecutionContext {
  public:
   // `pass`: the number of earlier runners; `run`: the number of earlier runs of this one.
   using Spoil = std::function<void(int pass, int run, LocalTensors* targets)>;
-  explicit SpoiltSite(Spoil spoil) : spoil_(std::move(spoil)), site_(MakeLocalSite()) {}
+  explicit SpoiltContext(Spoil spoil) : spoil_(std::move(spoil)), context_(MakeLocalContext()) {}
 
-  const std::string& engine() const override { return site_->engine(); }
-  int64_t num_ranks() const override { return site_->num_ranks(); }
-  bool leads() const override { return site_->leads(); }
-  absl::Status CheckFits(const Plan& plan) const override { return site_->CheckFits(plan); }
+  const std::string& engine() const override { return context_->engine(); }
+  int64_t num_ranks() const override { return context_->num_ranks(); }
+  bool is_leader() const override { return context_->is_leader(); }
+  absl::Status CheckFits(const Plan& plan) const override { return context_->CheckFits(plan); }
   LocalTensors MakeTensors(const Sharding& sharding) const override {
-    return site_->MakeTensors(sharding);
+    return context_->MakeTensors(sharding);
   }
-  absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan,
-                                                        ReductionOrder order) override {
-    MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<SiteRunner> runner, site_->NewRunner(plan, order));
+  absl::StatusOr<std::unique_ptr<RedistributionRunner>> NewRunner(const Plan& plan,
+                                                                  ReductionOrder order) override {
+    MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<RedistributionRunner> runner,
+                             context_->NewRunner(plan, order));
     return std::make_unique<Runner>(spoil_, passes_++, std::move(runner));
   }
   absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) override {
-    return site_->Gather(sharding, tensors);
+    return context_->Gather(sharding, tensors);
   }
-  absl::Status Agree(const absl::Status& status) override { return site_->Agree(status); }
+  absl::Status Agree(const absl::Status& status) override { return context_->Agree(status); }
   absl::Status AgreeAfter(const std::function<absl::Status()>& work) override {
-    return site_->AgreeAfter(work);
+    return context_->AgreeAfter(work);
   }
   absl::Status AgreeOn(const std::function<absl::StatusOr<std::string>()>& work) override {
-    return site_->AgreeOn(work);
+    return context_->AgreeOn(work);
   }
-  bool AllFailed() const override { return site_->AllFailed(); }
+  bool AllFailed() const override { return context_->AllFailed(); }
   absl::StatusOr<testkit::CheckResult> Share(
       const std::function<absl::StatusOr<testkit::CheckResult>()>& check) override {
-    return site_->Share(check);
+    return context_->Share(check);
   }
 
  private:
-  class Runner final : public SiteRunner {
+  class Runner final : public RedistributionRunner {
    public:
-    Runner(Spoil spoil, int pass, std::unique_ptr<SiteRunner> runner)
+    Runner(Spoil spoil, int pass, std::unique_ptr<RedistributionRunner> runner)
         : spoil_(std::move(spoil)), pass_(pass), runner_(std::move(runner)) {}
-    absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
-      absl::StatusOr<SiteRun> run = runner_->Run(sources, targets);
+    absl::StatusOr<RunStats> Run(const LocalTensors& sources, LocalTensors* targets) override {
+      absl::StatusOr<RunStats> run = runner_->Run(sources, targets);
       spoil_(pass_, runs_++, targets);
       return run;
     }
@@ -99,19 +101,19 @@ class SpoiltSite final : public Site {
    private:
     const Spoil spoil_;
     const int pass_;
-    const std::unique_ptr<SiteRunner> runner_;
+    const std::unique_ptr<RedistributionRunner> runner_;
     int runs_ = 0;
   };
 
   const Spoil spoil_;
-  const std::unique_ptr<Site> site_;
+  const std::unique_ptr<ExecutionContext> context_;
   int passes_ = 0;
 };
 
 // Sums of two contributions by up to 64 groups, in every dtype and op, of tensors with one element
 // or several per rank. A right plan has no wrong elements.
 TEST(Execute, NothingIsWrongHoweverManyGroupsDistort) {
-  const std::unique_ptr<Site> site = MakeLocalSite();
+  const std::unique_ptr<ExecutionContext> context = MakeLocalContext();
   int64_t number = 0;
   int64_t runs = 0;
   for (const auto& [mesh, source, target] : std::vector<std::array<const char*, 3>>{
@@ -128,7 +130,8 @@ TEST(Execute, NothingIsWrongHoweverManyGroupsDistort) {
           const std::string from = fmt::format(fmt::runtime(source), op);
           const absl::StatusOr<Plan> plan = PlanOf(mesh, std::string(dtype) + shape, from, target);
           if (!plan.ok()) continue;  // complex numbers have no order
-          const RunReport report = Judged(*plan, {.reduction_order = kAdversarial}, site.get());
+          const RunReport report =
+              ExecuteOrFail(*plan, {.reduction_order = kAdversarial}, context.get());
           EXPECT_EQ(report.wrong, 0) << mesh << " " << dtype << shape << " " << from << " -> "
                                      << target << ": " << report.first_wrong;
           EXPECT_EQ(report.replicas_differ, 0) << report.first_difference;
@@ -144,11 +147,12 @@ TEST(Execute, NothingIsWrongHoweverManyGroupsDistort) {
 TEST(Execute, GroupsAreToldApartInEveryDType) {
   PlannerOptions per_dim;
   per_dim.planner = PlannerKind::kPerDim;
-  const std::unique_ptr<Site> site = MakeLocalSite();
+  const std::unique_ptr<ExecutionContext> context = MakeLocalContext();
   for (const char* dtype : {"f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64", "c64", "c128"}) {
     for (const char* mesh : {"a=2,b=2", "a=2,b=32", "a=64,b=2"}) {
       const Plan plan = PlanOf(mesh, std::string(dtype) + "[1]", "P,P", "R,R", per_dim).value();
-      const RunReport report = Judged(plan, {.reduction_order = kAdversarial}, site.get());
+      const RunReport report =
+          ExecuteOrFail(plan, {.reduction_order = kAdversarial}, context.get());
       EXPECT_GT(report.replicas_differ, 0) << dtype << " " << mesh;
       EXPECT_EQ(report.wrong, 0) << dtype << " " << mesh << " " << report.first_wrong;
     }
@@ -169,15 +173,16 @@ void Move(LocalTensors* targets) {
 TEST(Execute, WrongValuesCountUnderDistortion) {
   const Plan plan = PlanOf("a=4", "f32[16]", "P", "R").value();
   for (const int64_t repeat : {1, 3}) {
-    SpoiltSite always([](int pass, int, LocalTensors* targets) {
+    SpoiltContext always([](int pass, int, LocalTensors* targets) {
       if (pass > 0) Move(targets);
     });
-    SpoiltSite last([&](int pass, int run, LocalTensors* targets) {
+    SpoiltContext last([&](int pass, int run, LocalTensors* targets) {
       if (pass > 0 && run == repeat - 1) Move(targets);
     });
-    for (Site* site : {static_cast<Site*>(&always), static_cast<Site*>(&last)}) {
+    for (ExecutionContext* context :
+         {static_cast<ExecutionContext*>(&always), static_cast<ExecutionContext*>(&last)}) {
       const RunReport report =
-          Judged(plan, {.reduction_order = kAdversarial, .repeat = repeat}, site);
+          ExecuteOrFail(plan, {.reduction_order = kAdversarial, .repeat = repeat}, context);
       EXPECT_EQ(report.wrong, 4) << repeat;
       EXPECT_NE(report.first_wrong.find("rank 0 holds "), std::string::npos) << report.first_wrong;
       EXPECT_EQ(report.replicas_differ, 0);
@@ -185,19 +190,19 @@ TEST(Execute, WrongValuesCountUnderDistortion) {
   }
 }
 
-TEST(Execute, WrongValuesOfGivenTensorsCountUnderDistortion) {
+TEST(Execute, WrongValuesOfLoadedTensorsCountUnderDistortion) {
   const Plan plan = PlanOf("a=2,b=2", "f32[4]", "S(0),P", "S(0),R").value();
-  const auto given = [&](Site* site) {
-    RunTensors tensors = MakeTensors(plan, *site).value();
+  const auto execute_loaded = [&](ExecutionContext* context) {
+    RunTensors tensors = MakeTensors(plan, *context).value();
     for (int64_t p = 0; p < 4; ++p) {
       const std::vector<float> values = {0.1F, 0.7F};
       std::memcpy(tensors.sources.at(p).data(), values.data(), 2 * sizeof(float));
     }
-    return ExecuteGiven(plan, {.reduction_order = kAdversarial}, site, &tensors).value();
+    return ExecuteLoaded(plan, {.reduction_order = kAdversarial}, context, &tensors).value();
   };
-  EXPECT_EQ(given(MakeLocalSite().get()).wrong, 0);
-  SpoiltSite spoilt([](int, int, LocalTensors* targets) { Move(targets); });
-  EXPECT_EQ(given(&spoilt).wrong, 4);
+  EXPECT_EQ(execute_loaded(MakeLocalContext().get()).wrong, 0);
+  SpoiltContext spoilt([](int, int, LocalTensors* targets) { Move(targets); });
+  EXPECT_EQ(execute_loaded(&spoilt).wrong, 4);
 }
 
 }  // namespace

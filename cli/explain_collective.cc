@@ -220,8 +220,8 @@ struct Answer {
   bool WaitsForLinks() const { return best().time.links_ns > BeforeBytesNs(); }
 };
 
-std::string ByText(const Estimate& one, const Topology& topology) {
-  return cli::ByText(one.time.algorithm, one.time.protocol, topology);
+std::string AlgorithmText(const Estimate& one, const Topology& topology) {
+  return cli::AlgorithmText(one.time.algorithm, one.time.protocol, topology);
 }
 
 std::string LinksText(const Estimate& one, const Topology& topology) {
@@ -238,7 +238,7 @@ std::string VariantsTable(const Answer& answer) {
                    {"links", right},
                    {"the slowest links"}});
   for (const Estimate& one : answer.variants) {
-    table.AddRow({ByText(one, answer.topology), ExactTimeText(one.Ns()),
+    table.AddRow({AlgorithmText(one, answer.topology), ExactTimeText(one.Ns()),
                   ExactTimeText(one.time.start_ns), ExactTimeText(one.time.hops_ns),
                   ExactTimeText(one.messages_ns), ExactTimeText(one.time.links_ns),
                   LinksText(one, answer.topology)});
@@ -254,7 +254,7 @@ std::string Render(const Answer& answer) {
       answer.ranks / answer.group_size, answer.group_size, answer.topology.ToString());
   text +=
       fmt::format("est {} by {}: algbw {:.2f} GB/s, busbw {:.2f} GB/s\n", ExactTimeText(best.Ns()),
-                  ByText(best, answer.topology), answer.algbw, answer.busbw);
+                  AlgorithmText(best, answer.topology), answer.algbw, answer.busbw);
   const std::string limit = answer.WaitsForLinks() ? LinksText(best, answer.topology)
                             : best.messages_ns > 0 ? "start, hops and messages"
                                                    : "start and hops";
@@ -273,11 +273,11 @@ std::string Render(const Answer& answer) {
   }
   if (answer.below) {
     text += fmt::format("up to {}: {}\n", BytesText(answer.below->bytes),
-                        ByText(answer.below->to, answer.topology));
+                        AlgorithmText(answer.below->to, answer.topology));
   }
   if (answer.above) {
     text += fmt::format("from {} on: {}\n", BytesText(answer.above->bytes),
-                        ByText(answer.above->to, answer.topology));
+                        AlgorithmText(answer.above->to, answer.topology));
   }
   if (!answer.below && !answer.above) text += "the same way for all sizes\n";
   return text;

@@ -49,7 +49,7 @@ std::string PartsTable(const Alternative& one, const Topology& topology) {
     const TimeParts& parts = one.parts[i];
     any = true;
     table.AddRow({fmt::format("{}", i),
-                  Calls(parts) ? ByText(parts.algorithm, parts.protocol, topology) : "",
+                  Calls(parts) ? AlgorithmText(parts.algorithm, parts.protocol, topology) : "",
                   ExactTimeText(parts.starts_ns), ExactTimeText(parts.hops_ns),
                   ExactTimeText(parts.messages_ns), ExactTimeText(parts.links_ns),
                   ExactTimeText(parts.copies_ns), LinksText(parts.level, parts.sharing, topology)});

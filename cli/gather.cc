@@ -19,7 +19,7 @@ namespace meshift::cli {
 
 absl::StatusOr<TensorGather> TensorGather::Prepare(Engine& engine, const DeviceMesh& mesh,
                                                    const LocalTensors& tensors,
-                                                   int64_t piece_bytes) {
+                                                   int64_t round_bytes) {
   TensorGather gather(engine);
   int64_t room = 0;  // bytes that the last round can still take
   int64_t here = 0;  // bytes of the round that this rank sends or receives
@@ -31,14 +31,14 @@ absl::StatusOr<TensorGather> TensorGather::Prepare(Engine& engine, const DeviceM
     for (int64_t first = 0; first < size;) {
       if (room == 0) {
         gather.rounds_.emplace_back();
-        room = piece_bytes;
+        room = round_bytes;
         here = 0;
       }
-      const Piece piece{p, rank, first, std::min(room, size - first)};
-      gather.rounds_.back().push_back(piece);
-      first += piece.bytes;
-      room -= piece.bytes;
-      if (gather.IsMine(piece)) here += piece.bytes;
+      const Chunk chunk{p, rank, first, std::min(room, size - first)};
+      gather.rounds_.back().push_back(chunk);
+      first += chunk.bytes;
+      room -= chunk.bytes;
+      if (gather.IsMine(chunk)) here += chunk.bytes;
       most = std::max(most, here);
     }
   }
@@ -51,32 +51,32 @@ absl::StatusOr<TensorGather> TensorGather::Prepare(Engine& engine, const DeviceM
 }
 
 absl::Status TensorGather::Run(LocalTensors* tensors) {
-  for (const std::vector<Piece>& round : rounds_) {
+  for (const std::vector<Chunk>& round : rounds_) {
     MESHIFT_RETURN_IF_ERROR(Round(round, tensors));
   }
   return absl::OkStatus();
 }
 
-absl::Status TensorGather::Round(absl::Span<const Piece> round, LocalTensors* tensors) {
-  const auto bytes_of = [&](const Piece& piece) {
-    return tensors->at(piece.position).subspan(piece.first, piece.bytes).data();
+absl::Status TensorGather::Round(absl::Span<const Chunk> round, LocalTensors* tensors) {
+  const auto bytes_of = [&](const Chunk& chunk) {
+    return tensors->at(chunk.position).subspan(chunk.first, chunk.bytes).data();
   };
   std::vector<PeerMessage> messages;
   auto* at = staging_ == nullptr ? nullptr : static_cast<std::byte*>(staging_->data());
-  for (const Piece& piece : round) {
-    if (!IsMine(piece)) continue;
-    messages.push_back({leads() ? static_cast<int>(piece.rank) : 0, at, piece.bytes});
-    if (!leads()) {
-      MESHIFT_RETURN_IF_ERROR(engine_->CopyIn(bytes_of(piece), at, piece.bytes, *stream_));
+  for (const Chunk& chunk : round) {
+    if (!IsMine(chunk)) continue;
+    messages.push_back({is_leader() ? static_cast<int>(chunk.rank) : 0, at, chunk.bytes});
+    if (!is_leader()) {
+      MESHIFT_RETURN_IF_ERROR(engine_->CopyIn(bytes_of(chunk), at, chunk.bytes, *stream_));
     }
-    at += piece.bytes;
+    at += chunk.bytes;
   }
   Communicator& world = *engine_->world();
   const std::vector<PeerMessage> none;
-  MESHIFT_RETURN_IF_ERROR(
-      world.SendRecv(leads() ? none : messages, leads() ? messages : none, DType::kU8, *stream_));
+  MESHIFT_RETURN_IF_ERROR(world.SendRecv(is_leader() ? none : messages,
+                                         is_leader() ? messages : none, DType::kU8, *stream_));
   MESHIFT_RETURN_IF_ERROR(world.Barrier(*stream_));
-  for (size_t i = 0; leads() && i < round.size(); ++i) {
+  for (size_t i = 0; is_leader() && i < round.size(); ++i) {
     MESHIFT_RETURN_IF_ERROR(
         engine_->CopyOut(messages[i].data, bytes_of(round[i]), round[i].bytes, *stream_));
   }

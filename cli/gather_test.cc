@@ -22,8 +22,8 @@ namespace {
 std::byte ByteOf(int64_t rank, size_t i) { return static_cast<std::byte>(rank * 31 + i * 7 + 1); }
 
 // Gathers a tensor whose shards are filled by rank among `world` ranks. Expects that rank 0 has the
-// right values, and that no rank took more than a piece of staging memory.
-void ExpectGathered(const Sharding& sharding, int64_t world, int64_t piece_bytes) {
+// right values, and that no rank took more staging memory than a round needs.
+void ExpectGathered(const Sharding& sharding, int64_t world, int64_t round_bytes) {
   const auto engines = LocalWorld::Create({.num_ranks = world, .num_workers = 2}).value();
   std::vector<absl::Status> results(world);
   std::vector<LocalTensors> tensors;
@@ -42,8 +42,8 @@ void ExpectGathered(const Sharding& sharding, int64_t world, int64_t piece_bytes
         results[rank] = [&]() -> absl::Status {
           MESHIFT_ASSIGN_OR_RETURN(TensorGather gather,
                                    TensorGather::Prepare(*engines->engine(rank), sharding.mesh(),
-                                                         tensors[rank], piece_bytes));
-          EXPECT_LE(gather.staging_bytes(), piece_bytes);
+                                                         tensors[rank], round_bytes));
+          EXPECT_LE(gather.staging_bytes(), round_bytes);
           return gather.Run(&tensors[rank]);
         }();
       });
@@ -63,10 +63,10 @@ Sharding Make(const std::string& mesh, const std::string& tensor, const std::str
   return Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), placements).value();
 }
 
-TEST(Gather, InPiecesOfAnySize) {
-  for (const int64_t piece : {1, 3, 40, 1 << 20}) {
-    ExpectGathered(Make("a=5", "u8[33]", "S(0)"), 5, piece);
-    ExpectGathered(Make("a=3,b=2", "f32[5,2]", "P,R"), 6, piece);
+TEST(Gather, InRoundsOfAnySize) {
+  for (const int64_t round_bytes : {1, 3, 40, 1 << 20}) {
+    ExpectGathered(Make("a=5", "u8[33]", "S(0)"), 5, round_bytes);
+    ExpectGathered(Make("a=3,b=2", "f32[5,2]", "P,R"), 6, round_bytes);
   }
 }
 

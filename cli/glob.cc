@@ -78,10 +78,10 @@ bool MatchesOne(std::string_view glob, size_t at, char c, size_t* end) {
     case '?':
       return true;
     case '[': {
-      size_t behind = at;
-      const bool is_in = IsInSet(glob, at, c, &behind);
-      if (behind == at) return c == '[';
-      *end = behind;
+      size_t after_set = at;
+      const bool is_in = IsInSet(glob, at, c, &after_set);
+      if (after_set == at) return c == '[';
+      *end = after_set;
       return is_in;
     }
     case '\\':
@@ -100,7 +100,7 @@ bool GlobMatches(std::string_view glob, std::string_view name, int64_t* steps) {
   size_t g = 0;
   size_t n = 0;
   size_t star = std::string_view::npos;
-  size_t taken = 0;  // the end of the bytes that the star has taken
+  size_t star_end = 0;  // the end of the bytes that the star has taken
   int64_t count = 0;
   bool matches = true;
   while (n < name.size() && matches) {
@@ -108,13 +108,13 @@ bool GlobMatches(std::string_view glob, std::string_view name, int64_t* steps) {
     size_t end = g;
     if (g < glob.size() && glob[g] == '*') {
       star = g++;
-      taken = n;
+      star_end = n;
     } else if (g < glob.size() && MatchesOne(glob, g, name[n], &end)) {
       g = end;
       ++n;
     } else if (star != std::string_view::npos) {
       g = star + 1;
-      n = ++taken;
+      n = ++star_end;
     } else {
       matches = false;
     }

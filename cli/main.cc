@@ -24,11 +24,11 @@ namespace {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "meshift: %s\n", meshift::cli::kNoMemory);
-    meshift::cli::TellLastWords(meshift::cli::kNoMemory);
+    meshift::cli::ReportExitReason(meshift::cli::kNoMemory);
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (const std::system_error& error) {
     std::fprintf(stderr, "meshift: the system refuses a thread or a lock: %s\n", error.what());
-    meshift::cli::TellLastWords("the system refuses a thread or a lock");
+    meshift::cli::ReportExitReason("the system refuses a thread or a lock");
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (...) {
   }

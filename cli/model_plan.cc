@@ -42,7 +42,7 @@ namespace meshift::cli {
 namespace {
 
 // The inputs that all parameters share.
-struct Common {
+struct SharedInputs {
   DeviceMesh mesh;
   DeviceMesh to_mesh;
   std::vector<Rule> rules;  // without a file, one rule that matches everything
@@ -79,10 +79,10 @@ struct Task {
 
 absl::StatusOr<Task> MakeTask(const Parameter& parameter, size_t rule, const std::string& from_text,
                               const std::string& to_text, const ProblemFlags& flags,
-                              const Common& common) {
-  absl::StatusOr<Sharding> from = Sharding::Parse(parameter.type, common.mesh, from_text);
+                              const SharedInputs& shared) {
+  absl::StatusOr<Sharding> from = Sharding::Parse(parameter.type, shared.mesh, from_text);
   if (!from.ok()) return Annotate(from.status(), flags.rules ? "from" : "--from");
-  MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, common.to_mesh, to_text, flags));
+  MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, shared.to_mesh, to_text, flags));
   return Task{1, parameter, rule, *std::move(from), std::move(to)};
 }
 
@@ -91,40 +91,41 @@ absl::StatusOr<Task> MakeTask(const Parameter& parameter, size_t rule, const std
 constexpr int64_t kSizeWork = 4;
 constexpr int64_t kRowWork = 8192;
 
-// Adds a parameter to the tasks. `seen` maps the inputs of a task to its index, `known` the parsed
-// problem.
+// Adds a parameter to the tasks. `task_of_inputs` maps the inputs of a task to its index,
+// `task_of_problem` the parsed problem.
 absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
-                          const Common& common, WorkBudget& budget,
-                          std::map<std::string, size_t>* seen, std::map<std::string, size_t>* known,
+                          const SharedInputs& shared, WorkBudget& budget,
+                          std::map<std::string, size_t>* task_of_inputs,
+                          std::map<std::string, size_t>* task_of_problem,
                           std::vector<Task>* tasks) {
   int64_t steps = 0;
-  const absl::StatusOr<size_t> found = FindRule(common.rules, parameter.name, &steps);
+  const absl::StatusOr<size_t> found = FindRule(shared.rules, parameter.name, &steps);
   if (!budget.Charge(steps)) return budget.Refusal("planning");
   MESHIFT_ASSIGN_OR_RETURN(const size_t index, found);
-  const Rule& rule = common.rules[index];
+  const Rule& rule = shared.rules[index];
   const bool by_expert = HasExpertWord(rule.from) || HasExpertWord(rule.to);
   const std::string key =
       fmt::format("{}|{}|{}|{}", parameter.type.ToString(), index, parameter.tp_dim.value_or(-1),
                   by_expert ? parameter.expert.value_or(-1) : -1);
-  if (const auto same = seen->find(key); same != seen->end()) {
+  if (const auto same = task_of_inputs->find(key); same != task_of_inputs->end()) {
     ++(*tasks)[same->second].count;
     return absl::OkStatus();
   }
-  MESHIFT_ASSIGN_OR_RETURN(const std::string from, Placed(rule.from, parameter, common.mesh,
+  MESHIFT_ASSIGN_OR_RETURN(const std::string from, Placed(rule.from, parameter, shared.mesh,
                                                           flags.rules ? "from" : "--from"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string to,
-                           Placed(rule.to, parameter, common.to_mesh, flags.rules ? "to" : "--to"));
+                           Placed(rule.to, parameter, shared.to_mesh, flags.rules ? "to" : "--to"));
   if (!budget.Charge(kSizeWork, std::ssize(from) + std::ssize(to))) {
     return budget.Refusal("planning");
   }
   const std::string problem = fmt::format("{}|{}|{}", parameter.type.ToString(), from, to);
-  const auto [same, is_new] = known->emplace(problem, tasks->size());
-  seen->emplace(key, same->second);
+  const auto [same, is_new] = task_of_problem->emplace(problem, tasks->size());
+  task_of_inputs->emplace(key, same->second);
   if (!is_new) {
     ++(*tasks)[same->second].count;
     return absl::OkStatus();
   }
-  MESHIFT_ASSIGN_OR_RETURN(Task task, MakeTask(parameter, index, from, to, flags, common));
+  MESHIFT_ASSIGN_OR_RETURN(Task task, MakeTask(parameter, index, from, to, flags, shared));
   tasks->push_back(std::move(task));
   return absl::OkStatus();
 }
@@ -141,12 +142,12 @@ absl::Status Relabel(std::vector<Task>* tasks, WorkBudget& budget) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common, PlannerCache* planner,
-                                  WorkBudget& budget) {
+absl::StatusOr<ModelRow> PlanTask(const Task& task, const SharedInputs& shared,
+                                  PlannerCache* planner, WorkBudget& budget) {
   if (!budget.Charge(kRowWork)) return budget.Refusal("planning");
   MESHIFT_ASSIGN_OR_RETURN(
       Plan plan, planner->Find(task.from, task.to, /*reduce_dtype=*/std::nullopt, budget));
-  const Rule& rule = common.rules[task.rule];
+  const Rule& rule = shared.rules[task.rule];
   const auto shown = [&](const std::string& text, const Sharding& sharding) {
     if (!task.first.expert || !HasExpertWord(text)) return sharding.PlacementsText();
     return PlacementsFor(text, task.first);
@@ -216,7 +217,7 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
   const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
   if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh to_mesh, ParseTargetMesh(*mesh, flags));
-  Common common{*mesh, std::move(to_mesh), std::move(rules), std::move(options)};
+  SharedInputs shared{*mesh, std::move(to_mesh), std::move(rules), std::move(options)};
   MESHIFT_ASSIGN_OR_RETURN(Model model, ReadModel(path, io));
   if (flags.filter) {
     absl::StatusOr<Model> kept = Filter(std::move(model), *flags.filter);
@@ -236,28 +237,28 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
     }
   }
 
-  WorkBudget budget(common.options.max_work);  // of all plans together
+  WorkBudget budget(shared.options.max_work);  // of all plans together
   std::vector<Task> tasks;
-  std::map<std::string, size_t> seen;
-  std::map<std::string, size_t> known;
+  std::map<std::string, size_t> task_of_inputs;
+  std::map<std::string, size_t> task_of_problem;
   for (const Parameter& parameter : model.parameters) {
     const absl::Status added =
-        AddParameter(parameter, flags, common, budget, &seen, &known, &tasks);
+        AddParameter(parameter, flags, shared, budget, &task_of_inputs, &task_of_problem, &tasks);
     if (!added.ok()) return Annotate(added, fmt::format("parameter '{}'", parameter.name));
   }
   if (flags.relabel_ranks) MESHIFT_RETURN_IF_ERROR(Relabel(&tasks, budget));
   if (!tasks.empty()) {
     MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(flags, tasks[0].from.mesh(), tasks[0].to.mesh(),
-                                                &common.options.groups));
+                                                &shared.options.groups));
   }
   ModelPlan result{model.name, {}};
-  PlannerCache planner(common.options);
+  PlannerCache planner(shared.options);
   for (const Task& task : tasks) {
-    absl::StatusOr<ModelRow> row = PlanTask(task, common, &planner, budget);
+    absl::StatusOr<ModelRow> row = PlanTask(task, shared, &planner, budget);
     if (!row.ok()) return Annotate(row.status(), fmt::format("parameter '{}'", task.first.name));
     result.rows.push_back(*std::move(row));
   }
-  MESHIFT_ASSIGN_OR_RETURN(result.setup_ns, SetupNs(result.rows, common.options, budget));
+  MESHIFT_ASSIGN_OR_RETURN(result.setup_ns, SetupNs(result.rows, shared.options, budget));
   return result;
 }
 

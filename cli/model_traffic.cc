@@ -79,9 +79,9 @@ class GroupPlaces {
 
 // Splits the bytes that a member sends by the level whose links they cross. Each function calls
 // fn(level, bytes).
-class Crossings {
+class LevelSplit {
  public:
-  Crossings(const GroupPlaces& places, const Topology& topology)
+  LevelSplit(const GroupPlaces& places, const Topology& topology)
       : places_(places), topology_(topology) {}
 
   template <typename Fn>
@@ -128,9 +128,9 @@ class Crossings {
 };
 
 // Bytes by rank, then level.
-class Ledger {
+class TrafficCounter {
  public:
-  Ledger(const Plan& first, const Topology& topology) : topology_(topology) {
+  TrafficCounter(const Plan& first, const Topology& topology) : topology_(topology) {
     for (const DeviceMesh& mesh : first.meshes()) {
       const std::vector<int64_t> ranks = mesh.Ranks();
       ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());
@@ -191,7 +191,7 @@ class Ledger {
     const bool in_order = step.reduce_order == ReduceOrder::kAscending;
     for (std::vector<int64_t>& group : step.after.mesh().Groups(step.mesh_dims)) {
       const GroupPlaces places(std::move(group), topology_);
-      const Crossings crossings(places, topology_);
+      const LevelSplit split(places, topology_);
       for (size_t member = 0; member < places.ranks().size(); ++member) {
         const int64_t rank = places.ranks()[member];
         const size_t r = std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
@@ -207,12 +207,12 @@ class Ledger {
           // of the same number of bytes. Reductions in blocks are counted the same way, although
           // some of their messages stay inside a domain.
           const int64_t gathered = step.op == StepOp::kAllReduce ? bytes / 2 : 0;
-          crossings.OfMessages(member, bytes - gathered, add);
-          crossings.OfRing(member, gathered, add);
+          split.OfMessages(member, bytes - gathered, add);
+          split.OfRing(member, gathered, add);
         } else if (algorithm == Algorithm::kTree || algorithm == Algorithm::kInSwitch) {
-          crossings.OfTree(member, bytes, algorithm == Algorithm::kInSwitch, add);
+          split.OfTree(member, bytes, algorithm == Algorithm::kInSwitch, add);
         } else {
-          crossings.OfRing(member, bytes, add);
+          split.OfRing(member, bytes, add);
         }
       }
     }
@@ -236,9 +236,9 @@ class Ledger {
 
 ModelTraffic TrafficOf(const ModelPlan& model) {
   const Plan& first = model.rows[0].plan;
-  Ledger ledger(first, first.options().topology);
-  for (const ModelRow& row : model.rows) ledger.Add(row.plan, row.count);
-  return ledger.Sum();
+  TrafficCounter counter(first, first.options().topology);
+  for (const ModelRow& row : model.rows) counter.Add(row.plan, row.count);
+  return counter.Sum();
 }
 
 std::string RenderTraffic(const ModelTraffic& traffic) {

@@ -419,7 +419,7 @@ class LogReader {
     }
     for (const std::string_view other : {"NCCL INFO", "NCCL WARN", "NCCL TRACE", "NCCL ERROR"}) {
       if (line.find(other) == std::string_view::npos) continue;
-      ++log_.torn_rows;
+      ++log_.interrupted_rows;
       return absl::OkStatus();
     }
     if (item_bytes == 0) {

@@ -56,7 +56,7 @@ struct NcclTestsLog {
   bool mixed_devices = false;      // not all ranks have the same GPU
   std::vector<NcclTestsRow> rows;  // at least one
   int64_t out_of_bounds = 0;       // wrong values that all footers report together
-  int64_t torn_rows = 0;           // rows left out because a line of NCCL interrupts them
+  int64_t interrupted_rows = 0;    // rows left out because a line of NCCL interrupts them
   friend bool operator==(const NcclTestsLog&, const NcclTestsLog&) = default;
 };
 

@@ -291,7 +291,7 @@ TEST(NcclTestsLog, LinesOfOthersAreSkipped) {
 TEST(NcclTestsLog, ARowThatNcclCutsIsCounted) {
   const NcclTestsLog log = Parsed(
       AllReduce() + "  8388608  2097152  float  sum  -1node1:12:34 [0] NCCL INFO Channel 00\n");
-  EXPECT_EQ(log.torn_rows, 1);
+  EXPECT_EQ(log.interrupted_rows, 1);
   EXPECT_EQ(log.rows.size(), 2);
 }
 

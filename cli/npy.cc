@@ -237,7 +237,7 @@ Shape ItemShape(DType dtype, absl::Span<const int64_t> shape) {
 }
 
 // Whether the header's items can be elements of `dtype`.
-bool MayBe(const NpyHeader& header, DType dtype) {
+bool CanHold(const NpyHeader& header, DType dtype) {
   if (header.item_bytes != ItemBytes(dtype)) return false;
   const std::string_view descr = DescrOf(dtype);
   if (header.kind == descr[1]) return true;
@@ -323,7 +323,7 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view bytes) {
 
 absl::Status CheckNpy(const NpyHeader& header, DType dtype, absl::Span<const int64_t> shape) {
   const Shape items = ItemShape(dtype, shape);
-  if (MayBe(header, dtype) && header.shape == items) return absl::OkStatus();
+  if (CanHold(header, dtype) && header.shape == items) return absl::OkStatus();
   return InvalidArgument("holds {}; {}{} is {}{}", header.ToString(), Name(dtype), ShapeText(shape),
                          DescrOf(dtype), ShapeText(items));
 }

@@ -165,22 +165,22 @@ TEST(Npy, WhatIsWrittenIsReadBack) {
 }
 
 // Whether items of `descr` may be the dtype.
-bool MayBe(const std::string& descr, DType dtype) {
+bool CanHold(const std::string& descr, DType dtype) {
   const NpyHeader header = ParseNpyHeader(File(Dict(descr, "(4,)"))).value();
   return CheckNpy(header, dtype, {BitWidth(dtype) == 4 ? 8 : 4}).ok();
 }
 
 TEST(Npy, RawItemsMayHaveSeveralNames) {
-  for (const char* descr : {"|V2", "<V2", "<u2", ">u2"}) EXPECT_TRUE(MayBe(descr, DType::kBF16));
-  for (const char* descr : {"<f2", "<i2", "|V1"}) EXPECT_FALSE(MayBe(descr, DType::kBF16));
+  for (const char* descr : {"|V2", "<V2", "<u2", ">u2"}) EXPECT_TRUE(CanHold(descr, DType::kBF16));
+  for (const char* descr : {"<f2", "<i2", "|V1"}) EXPECT_FALSE(CanHold(descr, DType::kBF16));
   for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2, DType::kF4E2M1}) {
-    for (const char* descr : {"|V1", "<V1", "|u1", "|f1"}) EXPECT_TRUE(MayBe(descr, dtype));
-    for (const char* descr : {"|i1", "|b1", "|V2"}) EXPECT_FALSE(MayBe(descr, dtype));
+    for (const char* descr : {"|V1", "<V1", "|u1", "|f1"}) EXPECT_TRUE(CanHold(descr, dtype));
+    for (const char* descr : {"|i1", "|b1", "|V2"}) EXPECT_FALSE(CanHold(descr, dtype));
   }
   // A dtype that NumPy has is not read from raw items.
-  EXPECT_FALSE(MayBe("|V2", DType::kF16));
-  EXPECT_FALSE(MayBe("|V1", DType::kU8));
-  EXPECT_FALSE(MayBe("|u1", DType::kBool));
+  EXPECT_FALSE(CanHold("|V2", DType::kF16));
+  EXPECT_FALSE(CanHold("|V1", DType::kU8));
+  EXPECT_FALSE(CanHold("|u1", DType::kBool));
 }
 
 TEST(Npy, AnotherShapeOrDTypeIsNamed) {

@@ -24,9 +24,9 @@ constexpr size_t kMaxText = 150;
 
 constexpr char kEnd = '\n';  // ends an argument; arguments do not contain it
 
-std::string Joined(std::string_view verb, const AskedFor& asked) {
+std::string Joined(std::string_view verb, const ArgumentTexts& arguments) {
   std::string text = std::string(verb) + kEnd;
-  for (const std::string& part : asked) {
+  for (const std::string& part : arguments) {
     text += part;
     std::replace(text.end() - static_cast<std::ptrdiff_t>(part.size()), text.end(), kEnd, ' ');
     text += kEnd;
@@ -65,14 +65,15 @@ size_t FirstOther(const std::vector<std::string>& all) {
 // A rank sends a status code and its text, or this byte while it still works.
 constexpr char kWorks = '~';
 
-std::string Told(const absl::StatusOr<std::string>& result) {
-  std::string told(1, static_cast<char>(result.status().code()));
-  return told + (result.ok() ? *result : Message(result.status()));
+std::string EncodeResult(const absl::StatusOr<std::string>& result) {
+  std::string encoded(1, static_cast<char>(result.status().code()));
+  return encoded + (result.ok() ? *result : Message(result.status()));
 }
 
-bool Works(const std::string& told) { return !told.empty() && told[0] == kWorks; }
-bool Fails(const std::string& told) {
-  return !Works(told) && (told.empty() || told[0] != static_cast<char>(absl::StatusCode::kOk));
+bool Works(const std::string& encoded) { return !encoded.empty() && encoded[0] == kWorks; }
+bool Fails(const std::string& encoded) {
+  return !Works(encoded) &&
+         (encoded.empty() || encoded[0] != static_cast<char>(absl::StatusCode::kOk));
 }
 
 }  // namespace
@@ -106,12 +107,12 @@ absl::StatusOr<std::vector<std::string>> RankExchange::Rounds(Result* result,
       work = nullptr;
     }
     absl::StatusOr<std::vector<std::string>> met =
-        bootstrap_.Exchange(work != nullptr ? std::string(1, kWorks) : Told(*result));
+        bootstrap_.Exchange(work != nullptr ? std::string(1, kWorks) : EncodeResult(*result));
     if (met.ok()) {
       const bool some_work = std::any_of(met->begin(), met->end(), Works);
       const bool some_fail = std::any_of(met->begin(), met->end(), Fails);
       if (some_work && !some_fail) continue;
-      met = Judge(*std::move(met));
+      met = FirstErrorOrTexts(*std::move(met));
     } else if (work == nullptr && !result->ok()) {
       met = result->status();
     }
@@ -123,8 +124,9 @@ absl::StatusOr<std::vector<std::string>> RankExchange::Rounds(Result* result,
   }
 }
 
-absl::StatusOr<std::vector<std::string>> RankExchange::Judge(std::vector<std::string> all) {
-  const bool alike = FirstOther(all) == 0;
+absl::StatusOr<std::vector<std::string>> RankExchange::FirstErrorOrTexts(
+    std::vector<std::string> all) {
+  const bool all_equal = FirstOther(all) == 0;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (Works(all[rank])) continue;
     const auto its = static_cast<absl::StatusCode>(all[rank].empty() ? -1 : all[rank][0]);
@@ -133,9 +135,9 @@ absl::StatusOr<std::vector<std::string>> RankExchange::Judge(std::vector<std::st
     }
     all[rank].erase(0, 1);
     if (its == absl::StatusCode::kOk) continue;
-    error_of_ = alike ? ErrorOf::kAll : ErrorOf::kOne;
+    error_of_ = all_equal ? ErrorOf::kAll : ErrorOf::kOne;
     const absl::Status error(its, all[rank]);
-    const bool is_named = alike || BeginsWithRank(all[rank]);
+    const bool is_named = all_equal || BeginsWithRank(all[rank]);
     return is_named ? error : Annotate(error, fmt::format("rank {}", rank));
   }
   return all;
@@ -151,8 +153,9 @@ absl::Status RankExchange::Agree(const Work& work) {
 }
 
 absl::Status RankExchange::Compare(const absl::Status& status, std::string_view verb,
-                                   const AskedFor& asked) {
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, Meet(status, Joined(verb, asked)));
+                                   const ArgumentTexts& arguments) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           Meet(status, Joined(verb, arguments)));
   const size_t other = FirstOther(all);
   if (other == 0) return absl::OkStatus();
   error_of_ = ErrorOf::kOne;

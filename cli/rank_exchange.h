@@ -2,7 +2,7 @@
 // and the error of a rank that cannot continue.
 //
 //   RankExchange meeting(job.bootstrap.get());
-//   MESHIFT_RETURN_IF_ERROR(meeting.Compare(status, "run", asked));
+//   MESHIFT_RETURN_IF_ERROR(meeting.Compare(status, "run", arguments));
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all, meeting.Meet(status, mine));
 //
 // All ranks make the same calls in the same order, one at a time. A rank that cannot continue
@@ -28,7 +28,7 @@
 namespace meshift::cli {
 
 // Parts of a command line, such as "--repeat 3", in the same order on all ranks.
-using AskedFor = std::vector<std::string>;
+using ArgumentTexts = std::vector<std::string>;
 
 // The ranks that have the last error that a call returned.
 enum class ErrorOf : uint8_t {
@@ -67,7 +67,8 @@ class RankExchange {
   absl::Status Agree(const Work& work);
   // As Meet, for the ranks' arguments. INVALID_ARGUMENT if they differ; the message contains only
   // those that do.
-  absl::Status Compare(const absl::Status& status, std::string_view verb, const AskedFor& asked);
+  absl::Status Compare(const absl::Status& status, std::string_view verb,
+                       const ArgumentTexts& arguments);
 
   // For the last call; kHere if it returned no error.
   ErrorOf error_of() const { return error_of_; }
@@ -77,7 +78,7 @@ class RankExchange {
   // Exchanges `*result`, or a notice that `work` still runs, until all ranks have a result.
   absl::StatusOr<std::vector<std::string>> Rounds(Result* result, std::future<Result>* work);
   // Returns the first error of any rank, else all texts.
-  absl::StatusOr<std::vector<std::string>> Judge(std::vector<std::string> all);
+  absl::StatusOr<std::vector<std::string>> FirstErrorOrTexts(std::vector<std::string> all);
 
   Bootstrap& bootstrap_;
   const std::chrono::nanoseconds period_;

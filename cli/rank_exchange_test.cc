@@ -148,9 +148,9 @@ TEST(Meeting, TellsPlansThatDiffer) {
 
 TEST(Meeting, TellsOnlyArgumentsThatDiffer) {
   const auto results = OnRanks(2, [](int64_t rank, RankExchange& meeting) {
-    AskedFor asked = {"--engine mpi", "--mesh a=2", "--to R"};
-    if (rank == 1) asked = {"--engine mpi", "--repeat 2", "--mesh a=3", "--to R"};
-    return meeting.Compare(absl::OkStatus(), "run", asked);
+    ArgumentTexts arguments = {"--engine mpi", "--mesh a=2", "--to R"};
+    if (rank == 1) arguments = {"--engine mpi", "--repeat 2", "--mesh a=3", "--to R"};
+    return meeting.Compare(absl::OkStatus(), "run", arguments);
   });
   for (const Result& result : results) {
     EXPECT_EQ(result.status,
@@ -170,9 +170,9 @@ TEST(Meeting, LongArgumentsAreClipped) {
 // A line end in an argument does not split it.
 TEST(Meeting, ArgumentsAreComparedWhole) {
   const auto results = OnRanks(2, [](int64_t rank, RankExchange& meeting) {
-    AskedFor asked = {"--a", "--b"};
-    if (rank == 1) asked = {"--a\n--b"};
-    return meeting.Compare(absl::OkStatus(), "run", asked);
+    ArgumentTexts arguments = {"--a", "--b"};
+    if (rank == 1) arguments = {"--a\n--b"};
+    return meeting.Compare(absl::OkStatus(), "run", arguments);
   });
   for (const Result& result : results) {
     EXPECT_EQ(result.status, InvalidArgument("rank 0 was asked to run --a --b, and rank 1 to run "

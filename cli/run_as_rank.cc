@@ -23,10 +23,10 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "cli/engines.h"
+#include "cli/execution_context.h"
 #include "cli/io.h"
+#include "cli/rank_context.h"
 #include "cli/rank_exchange.h"
-#include "cli/rank_site.h"
-#include "cli/site.h"
 #include "comm/engine/engine_record.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
@@ -44,7 +44,7 @@ constexpr std::chrono::seconds kSearch(30);
 // How often a rank that plans, fills or checks tells the others that it still works.
 constexpr std::chrono::nanoseconds kPeriod = std::chrono::seconds(1);
 
-// This process's job, for TellLastWords.
+// This process's job, for ReportExitReason.
 std::atomic<Bootstrap*> current_job = nullptr;
 
 // Calls `late` once `timeout` has passed, unless it is destroyed first.
@@ -100,14 +100,14 @@ absl::Status WithTimeout(const absl::Status& error, const JobOptions& options) {
 
 // With an alarm, because MPI waits forever for ranks that do not start.
 absl::StatusOr<RankJob> Join(const JobCall& call, Io& io) {
-  const bool only_tells = !call.wrong.ok();
+  const bool only_tells = !call.arguments_error.ok();
   const std::chrono::nanoseconds timeout =
       only_tells ? std::min<std::chrono::nanoseconds>(kSearch, call.options.timeout)
                  : call.options.timeout;
   const Alarm alarm(timeout + kFarewell, [&] {
     const absl::Status late = absl::DeadlineExceededError(
         fmt::format("not all ranks of the job have come; {}", TimeoutText(timeout)));
-    Leave(Fail(io, only_tells ? call.wrong : late), io);
+    Leave(Fail(io, only_tells ? call.arguments_error : late), io);
   });
   return JoinJob(call.engine, timeout);
 }
@@ -152,24 +152,25 @@ int FailHere(const absl::Status& error, RankJob& job, Io& io) {
 int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
   absl::StatusOr<RankJob> job = Join(call, io);
   if (!job.ok()) {
-    return Fail(io, call.wrong.ok() ? WithTimeout(job.status(), call.options) : call.wrong);
+    return Fail(io, call.arguments_error.ok() ? WithTimeout(job.status(), call.options)
+                                              : call.arguments_error);
   }
   current_job = job->bootstrap.get();
-  const bool leads = job->bootstrap->job().rank == 0;
+  const bool is_leader = job->bootstrap->job().rank == 0;
   std::ostream nowhere(nullptr);
   Io quiet{io.in, nowhere, nowhere};
-  Io& own = leads ? io : quiet;
+  Io& own = is_leader ? io : quiet;
   RankExchange meeting(job->bootstrap.get(), std::min(kPeriod, call.options.timeout / 4),
                        [&](const absl::Status& error) {
                          Leave(FailHere(WithTimeout(error, call.options), *job, io), io);
                        });
-  std::unique_ptr<Site> site;
+  std::unique_ptr<ExecutionContext> context;
   const absl::StatusOr<int> code = NoThrow([&]() -> absl::StatusOr<int> {
-    MESHIFT_RETURN_IF_ERROR(meeting.Compare(call.wrong, call.verb, call.asked));
+    MESHIFT_RETURN_IF_ERROR(meeting.Compare(call.arguments_error, call.verb, call.arguments));
     const absl::Status started = StartEngine(call.engine, call.options, &*job);
     MESHIFT_RETURN_IF_ERROR(meeting.Meet(started, "").status());
-    MESHIFT_ASSIGN_OR_RETURN(site, MakeRankSite(&*job, &meeting));
-    MESHIFT_ASSIGN_OR_RETURN(const int result, body(&*job, site.get(), own));
+    MESHIFT_ASSIGN_OR_RETURN(context, MakeRankContext(&*job, &meeting));
+    MESHIFT_ASSIGN_OR_RETURN(const int result, body(&*job, context.get(), own));
     io.out.flush();
     const absl::Status written =
         io.out ? absl::OkStatus() : absl::InternalError("the output cannot be written");
@@ -196,15 +197,15 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
   return exit_code;
 }
 
-int FailAsRank(const std::string& engine, const absl::Status& wrong, Io& io) {
-  if (engine == "local" || !IsInJob()) return Fail(io, wrong);
-  const auto no_body = [](RankJob*, Site*, Io&) -> absl::StatusOr<int> {
+int FailAsRank(const std::string& engine, const absl::Status& arguments_error, Io& io) {
+  if (engine == "local" || !IsInJob()) return Fail(io, arguments_error);
+  const auto no_body = [](RankJob*, ExecutionContext*, Io&) -> absl::StatusOr<int> {
     return Internal("a rank with wrong arguments runs");
   };
-  return RunAsRank({.engine = engine, .wrong = wrong}, no_body, io);
+  return RunAsRank({.engine = engine, .arguments_error = arguments_error}, no_body, io);
 }
 
-void TellLastWords(const char* reason) {
+void ReportExitReason(const char* reason) {
   Bootstrap* const job = current_job.exchange(nullptr);
   if (job == nullptr) return;
   // This thread may hold a lock that telling needs: end after a second in any case.

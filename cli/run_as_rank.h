@@ -1,8 +1,8 @@
 // Runs a command as one rank of a job of processes: joins the job, compares the ranks' arguments,
 // starts the engine, runs, and reports errors of any rank on all.
 //
-//   JobCall call{.verb = "run", .engine = "mpi", .asked = {"--repeat 3"}};
-//   return RunAsRank(call, [&](RankJob* job, Site* site, Io& own) { ... }, io);
+//   JobCall call{.verb = "run", .engine = "mpi", .arguments = {"--repeat 3"}};
+//   return RunAsRank(call, [&](RankJob* job, ExecutionContext* context, Io& own) { ... }, io);
 //
 // An error that all ranks share is printed by rank 0. Any other is printed by all ranks, and names
 // the rank that has it. mpirun kills all ranks as soon as one exits with an error, so no rank exits
@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/engines.h"
+#include "cli/execution_context.h"
 #include "cli/io.h"
 #include "cli/rank_exchange.h"
-#include "cli/site.h"
 
 namespace meshift::cli {
 
@@ -29,28 +29,29 @@ struct JobCall {
   std::string engine;     // cli/engines.h; not "local"
   JobOptions options = {};
   // An error in this rank's arguments. If set, the rank starts no engine and only tells the others.
-  absl::Status wrong = absl::OkStatus();
+  absl::Status arguments_error = absl::OkStatus();
   // The arguments that must be equal on all ranks.
-  AskedFor asked = {};
+  ArgumentTexts arguments = {};
 };
 
 // The command. `io` discards output except on rank 0. Returns the exit code.
-using RankBody = std::function<absl::StatusOr<int>(RankJob* job, Site* site, Io& io)>;
+using RankBody =
+    std::function<absl::StatusOr<int>(RankJob* job, ExecutionContext* context, Io& io)>;
 
 // Returns the exit code: that of the error if there is one, else the result of `body`, which must
 // be equal on all ranks. If destructors may have to wait for ranks that are gone, the process ends
 // inside this call: after an error that other ranks do not have, and after one with exit code 1.
-// REQUIRES: CheckEngine() is OK, or `wrong` is an error.
+// REQUIRES: CheckEngine() is OK, or `arguments_error` is an error.
 int RunAsRank(const JobCall& call, const RankBody& body, Io& io);
 
-// Prints `wrong`, an error in this process's arguments, as Fail does. If the process is a rank of a
-// job and `engine` runs one rank per process, all ranks print it.
-int FailAsRank(const std::string& engine, const absl::Status& wrong, Io& io);
+// Prints `arguments_error`, an error in this process's arguments, as Fail does. If the process is a
+// rank of a job and `engine` runs one rank per process, all ranks print it.
+int FailAsRank(const std::string& engine, const absl::Status& arguments_error, Io& io);
 
 // Tells the other ranks, if any, that this process ends because it is out of memory or threads. For
 // handlers that run when the process cannot continue. If it is a rank of a job, the process ends a
 // second later (SIGALRM), even if this call hangs.
-void TellLastWords(const char* reason);
+void ReportExitReason(const char* reason);
 
 }  // namespace meshift::cli
 

@@ -20,12 +20,12 @@ void CopyBytes(absl::Span<const std::byte> from, std::byte* to) {
 
 }  // namespace
 
-int64_t HandedBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes) {
+int64_t RunBufferBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes) {
   return buffers == Buffers::kOne ? std::max(source_bytes, target_bytes)
                                   : SaturatingAdd(source_bytes, target_bytes);
 }
 
-int64_t KeptBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes) {
+int64_t TensorBytesBeside(Buffers buffers, int64_t source_bytes, int64_t target_bytes) {
   if (buffers == Buffers::kTwo) return 0;
   return buffers == Buffers::kOne ? SaturatingAdd(source_bytes, target_bytes) : source_bytes;
 }

@@ -2,10 +2,10 @@
 // meshift/planner_options.h). The tensors are checked after the run, so the run gets a copy of a
 // source that it may overwrite.
 //
-//   RunBuffers handed(plan, sources, targets);
-//   handed.Fill();
-//   ... runner->Run(plan, handed.sources(), handed.targets(), handed.consumes()) ...
-//   handed.Take();                       // copies the results to the targets
+//   RunBuffers run_buffers(plan, sources, targets);
+//   run_buffers.Fill();
+//   ... runner->Run(plan, run_buffers.sources(), run_buffers.targets(), run_buffers.consumes()) ...
+//   run_buffers.Take();  // copies the results to the targets
 //
 // For kTwo the buffers are the tensors themselves. A consumed source is a copy, and so is the
 // single buffer of kOne. All ranks of the plan must be in this process. Not thread-safe.
@@ -24,9 +24,9 @@
 namespace meshift::cli {
 
 // The bytes of the buffers on a rank whose tensors have these sizes.
-int64_t HandedBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
+int64_t RunBufferBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
 // The bytes of the tensors that are kept beside those buffers.
-int64_t KeptBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
+int64_t TensorBytesBeside(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
 
 class RunBuffers {
  public:

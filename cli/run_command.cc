@@ -17,6 +17,7 @@
 #include "cli/conformance.h"
 #include "cli/engines.h"
 #include "cli/execute.h"
+#include "cli/execution_context.h"
 #include "cli/file_set.h"
 #include "cli/io.h"
 #include "cli/local_tensors.h"
@@ -25,7 +26,6 @@
 #include "cli/rank_exchange.h"
 #include "cli/render_run.h"
 #include "cli/run_as_rank.h"
-#include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
 #include "meshift/plan.h"
@@ -133,10 +133,10 @@ std::string PlansText(const ModelPlan& model) {
                      model.name, CountText(model.NumParameters(), "parameter"));
 }
 
-absl::Status Load(const Plan& plan, const std::string& folder, const Site& site,
+absl::Status Load(const Plan& plan, const std::string& folder, const ExecutionContext& context,
                   RunTensors* tensors) {
   MESHIFT_RETURN_IF_ERROR(LoadTensors(folder, "source", plan.from(), &tensors->sources));
-  const absl::Status equal = site.leads() ? CheckSources(plan, *tensors) : absl::OkStatus();
+  const absl::Status equal = context.is_leader() ? CheckSources(plan, *tensors) : absl::OkStatus();
   return equal.ok() ? equal : BadFile(folder, equal);
 }
 
@@ -149,50 +149,50 @@ absl::Status Save(const Plan& plan, const std::string& folder, const RunTensors&
 }
 
 absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
-                                      const ExecuteOptions& options, Site* site) {
-  absl::StatusOr<RunTensors> made = MakeTensors(plan, *site);
-  MESHIFT_RETURN_IF_ERROR(site->Agree(made.status()));
+                                      const ExecuteOptions& options, ExecutionContext* context) {
+  absl::StatusOr<RunTensors> made = MakeTensors(plan, *context);
+  MESHIFT_RETURN_IF_ERROR(context->Agree(made.status()));
   RunTensors& tensors = *made;
   if (flags.load) {
     MESHIFT_RETURN_IF_ERROR(
-        site->AgreeAfter([&] { return Load(plan, *flags.load, *site, &tensors); }));
+        context->AgreeAfter([&] { return Load(plan, *flags.load, *context, &tensors); }));
   }
-  absl::StatusOr<RunReport> report = flags.load ? ExecuteGiven(plan, options, site, &tensors)
-                                                : Execute(plan, options, site, &tensors);
+  absl::StatusOr<RunReport> report = flags.load ? ExecuteLoaded(plan, options, context, &tensors)
+                                                : Execute(plan, options, context, &tensors);
   if (report.ok() && flags.save) {
     // Only the leader has all tensors.
-    MESHIFT_RETURN_IF_ERROR(site->AgreeAfter([&] {
-      return site->leads() ? Annotate(Save(plan, *flags.save, tensors), "--save")
-                           : absl::OkStatus();
+    MESHIFT_RETURN_IF_ERROR(context->AgreeAfter([&] {
+      return context->is_leader() ? Annotate(Save(plan, *flags.save, tensors), "--save")
+                                  : absl::OkStatus();
     }));
   }
   return report;
 }
 
-absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options, Site* site,
-                           Io& io) {
+absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options,
+                           ExecutionContext* context, Io& io) {
   absl::StatusOr<Candidate> candidate = Candidate();
-  const absl::Status agreed = site->AgreeOn([&]() -> absl::StatusOr<std::string> {
+  const absl::Status agreed = context->AgreeOn([&]() -> absl::StatusOr<std::string> {
     candidate = MakeCandidate(flags, io);
     MESHIFT_RETURN_IF_ERROR(candidate.status());
     if (candidate->fault) return FailedPrecondition("wrong: {}", FaultText(*candidate->fault));
     return PlanText(*candidate->plan);
   });
-  if (candidate.ok() && candidate->fault && site->AllFailed()) {
+  if (candidate.ok() && candidate->fault && context->AllFailed()) {
     io.out << Printable(Message(agreed)) << "\n";
     return kExitCheckFailed;
   }
   MESHIFT_RETURN_IF_ERROR(agreed);
   const Plan& plan = *candidate->plan;
-  MESHIFT_ASSIGN_OR_RETURN(const RunReport report, LoadRunSave(plan, flags, options, site));
+  MESHIFT_ASSIGN_OR_RETURN(const RunReport report, LoadRunSave(plan, flags, options, context));
   io.out << RenderRun(plan, report, options, flags.load);
   return IsRight(plan, report) ? kExitOk : kExitCheckFailed;
 }
 
-absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& options, Site* site,
-                             Io& io) {
+absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& options,
+                             ExecutionContext* context, Io& io) {
   std::optional<absl::StatusOr<ModelPlan>> planned;
-  MESHIFT_RETURN_IF_ERROR(site->AgreeOn([&]() -> absl::StatusOr<std::string> {
+  MESHIFT_RETURN_IF_ERROR(context->AgreeOn([&]() -> absl::StatusOr<std::string> {
     planned = PlanModel(flags.problem, io);
     MESHIFT_RETURN_IF_ERROR(planned->status());
     return PlansText(**planned);
@@ -201,7 +201,7 @@ absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& option
   std::vector<RunReport> reports;
   bool right = true;
   for (const ModelRow& row : model.rows) {
-    absl::StatusOr<RunReport> report = LoadRunSave(row.plan, flags, options, site);
+    absl::StatusOr<RunReport> report = LoadRunSave(row.plan, flags, options, context);
     if (!report.ok()) {
       return Annotate(report.status(), fmt::format("parameter '{}'", row.first));
     }
@@ -212,30 +212,31 @@ absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& option
   return right ? kExitOk : kExitCheckFailed;
 }
 
-absl::StatusOr<int> Run(const RunFlags& flags, const ExecuteOptions& options, Site* site, Io& io) {
-  return flags.problem.model ? RunModel(flags, options, site, io)
-                             : RunOne(flags, options, site, io);
+absl::StatusOr<int> Run(const RunFlags& flags, const ExecuteOptions& options,
+                        ExecutionContext* context, Io& io) {
+  return flags.problem.model ? RunModel(flags, options, context, io)
+                             : RunOne(flags, options, context, io);
 }
 
 // The arguments that must be equal on all ranks. For files only their presence: each rank has its
 // own paths.
-AskedFor Asked(const RunFlags& flags) {
-  AskedFor asked;
+ArgumentTexts ArgumentsOf(const RunFlags& flags) {
+  ArgumentTexts arguments;
   const auto text = [&](const char* name, const std::optional<std::string>& value) {
-    if (value) asked.push_back(fmt::format("{} {}", name, *value));
+    if (value) arguments.push_back(fmt::format("{} {}", name, *value));
   };
   const auto number = [&](const char* name, const auto& value) {
-    if (value) asked.push_back(fmt::format("{} {}", name, *value));
+    if (value) arguments.push_back(fmt::format("{} {}", name, *value));
   };
   const auto flag = [&](const char* name, bool given) {
-    if (given) asked.emplace_back(name);
+    if (given) arguments.emplace_back(name);
   };
   const ProblemFlags& problem = flags.problem;
   text("--engine", problem.engine);
   flag("--conformance", flags.conformance);
   flag("--cross", flags.cross);
   number("--cases", flags.cases);
-  if (flags.repeat != 1) asked.push_back(fmt::format("--repeat {}", flags.repeat));
+  if (flags.repeat != 1) arguments.push_back(fmt::format("--repeat {}", flags.repeat));
   number("--seed", flags.seed);
   flag("--plan", flags.plan.has_value());
   flag("--load", flags.load.has_value());
@@ -249,33 +250,34 @@ AskedFor Asked(const RunFlags& flags) {
   text("--to-dtype", problem.to_dtype);
   flag("--topology", problem.topology.has_value());
   for (const auto& [name, value] : problem.options) {
-    asked.push_back(fmt::format("{} {}", FindPlannerOption(name)->flag, value));
+    arguments.push_back(fmt::format("{} {}", FindPlannerOption(name)->flag, value));
   }
   flag("--model", problem.model.has_value());
   text("--dtype", problem.dtype);
   flag("--rules", problem.rules.has_value());
   text("--filter", problem.filter);
-  return asked;
+  return arguments;
 }
 
 int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
-  const auto body = [&](RankJob* job, Site* site, Io& own) -> absl::StatusOr<int> {
+  const auto body = [&](RankJob* job, ExecutionContext* context, Io& own) -> absl::StatusOr<int> {
     if (flags.conformance) return RunConformance(flags, job, own);
     ExecuteOptions here = options;
-    here.job_ranks = site->num_ranks();
+    here.job_ranks = context->num_ranks();
     RunFlags all = flags;
     all.problem.capabilities = job->engine->Capabilities();
-    return Run(all, here, site, own);
+    return Run(all, here, context, own);
   };
   // A problem that is invalid on its own is reported as such, not as a difference between ranks.
   const bool has_problem = !flags.conformance && !flags.plan && !flags.problem.model;
-  const absl::Status wrong = has_problem ? ParseProblem(flags.problem).status() : absl::OkStatus();
+  const absl::Status arguments_error =
+      has_problem ? ParseProblem(flags.problem).status() : absl::OkStatus();
   // Bounded waits, so that a check never hangs.
   const JobCall call{.verb = "run",
                      .engine = flags.problem.engine,
                      .options = {.bounded_waits = true, .timeout = options.timeout},
-                     .wrong = wrong,
-                     .asked = Asked(flags)};
+                     .arguments_error = arguments_error,
+                     .arguments = ArgumentsOf(flags)};
   return RunAsRank(call, body, io);
 }
 
@@ -285,9 +287,9 @@ int RunCommand(const RunFlags& flags, Io& io) {
   const absl::StatusOr<ExecuteOptions> options = ParseOptions(flags);
   if (!options.ok()) return FailAsRank(flags.problem.engine, options.status(), io);
   if (flags.problem.engine != "local") return RunRank(flags, *options, io);
-  const std::unique_ptr<Site> site = MakeLocalSite(options->timeout);
+  const std::unique_ptr<ExecutionContext> context = MakeLocalContext(options->timeout);
   const absl::StatusOr<int> code =
-      flags.conformance ? RunLocalConformance(flags, io) : Run(flags, *options, site.get(), io);
+      flags.conformance ? RunLocalConformance(flags, io) : Run(flags, *options, context.get(), io);
   return code.ok() ? *code : Fail(io, code.status());
 }
 

@@ -8,7 +8,7 @@
 
 namespace meshift::cli {
 
-std::string ByText(Algorithm algorithm, int protocol, const Topology& topology) {
+std::string AlgorithmText(Algorithm algorithm, int protocol, const Topology& topology) {
   if (protocol < 0) return std::string(Name(algorithm));
   return fmt::format("{}, {}", Name(algorithm), topology.protocols()[protocol].name);
 }

@@ -1,8 +1,8 @@
 // Names the algorithm, the protocol and the links that a collective's estimated time assumes
 // (CollectiveTime in planner/cost/collective_time.h). Indices are -1 or valid for the topology.
 //
-//   ByText(parts.algorithm, parts.protocol, topology);   // "in-switch, Simple"
-//   LinksText(parts.level, parts.sharing, topology);     // "net, 8 links per group and domain"
+//   AlgorithmText(parts.algorithm, parts.protocol, topology);  // "in-switch, Simple"
+//   LinksText(parts.level, parts.sharing, topology);  // "net, 8 links per group and domain"
 #ifndef MESHIFT_CLI_TIME_TEXT_H_
 #define MESHIFT_CLI_TIME_TEXT_H_
 
@@ -15,7 +15,7 @@
 namespace meshift::cli {
 
 // The algorithm, and the protocol unless it is -1.
-std::string ByText(Algorithm algorithm, int protocol, const Topology& topology);
+std::string AlgorithmText(Algorithm algorithm, int protocol, const Topology& topology);
 // The links that are the bottleneck; empty for level -1. `sharing` is CollectiveTime::sharing.
 std::string LinksText(int level, int64_t sharing, const Topology& topology);
 

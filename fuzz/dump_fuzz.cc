@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto files = absl::MakeConstSpan(&*file, 1);
   const meshift::DumpReport report = meshift::ReportOf(files);
   for (const meshift::StuckCall& stuck : report.stuck) {
-    const size_t told = stuck.in_it.size() + stuck.behind.size() + stuck.held.size() +
+    const size_t told = stuck.in_it.size() + stuck.late.size() + stuck.held.size() +
                         stuck.issuing.size() + stuck.past.size() + stuck.missing.size();
     fuzz::Require(told == static_cast<size_t>(stuck.num_ranks), "each rank is listed once");
   }

@@ -93,9 +93,9 @@ std::optional<StuckCall> StuckOf(const std::string& name, const Whole& whole) {
     if (part.NumCalls() <= stuck.call) {
       int64_t ended_ns = -1;
       for (const Call* call : part.calls) ended_ns = std::max(ended_ns, call->ended_ns);
-      stuck.behind.push_back({.rank = rank,
-                              .num_calls = part.NumCalls(),
-                              .last_ended_unix_ns = UnixNs(*part.file, ended_ns)});
+      stuck.late.push_back({.rank = rank,
+                            .num_calls = part.NumCalls(),
+                            .last_ended_unix_ns = UnixNs(*part.file, ended_ns)});
       continue;
     }
     const Call* const call = part.Find(stuck.call);

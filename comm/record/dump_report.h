@@ -24,7 +24,7 @@ int64_t UnixNs(const DumpFile& file, int64_t ns);
 
 // The first call of a redistributor that some rank has not ended.
 struct StuckCall {
-  struct Behind {
+  struct LateRank {
     int64_t rank = 0;
     int64_t num_calls = 0;  // number of calls that it has made
     // The latest end of a call in its record, in ns since 1970; -1: unknown.
@@ -37,7 +37,7 @@ struct StuckCall {
   std::vector<std::string> groups;  // of the plan's steps, on one of its ranks: "0-3,7"
   std::vector<int64_t> in_it;       // ranks that run it, or in which it has failed
   int64_t since_unix_ns = -1;       // when the first of these could run it, in ns since 1970
-  std::vector<Behind> behind;       // ranks that have not made it
+  std::vector<LateRank> late;       // ranks that have not made it
   std::vector<int64_t> held;        // ranks that have made it, but wait for earlier work
   std::vector<int64_t> issuing;     // ranks that are still issuing it
   // Ranks that have ended it, have captured it in a graph, or have made later calls and do not

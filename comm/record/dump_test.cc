@@ -152,7 +152,7 @@ TEST(DumpTest, TheTextIsBounded) {
   EXPECT_EQ(ReadDump(text).value().calls.size(), 20000);
 }
 
-TEST(DumpReportTest, WhoIsBehindIsNamed) {
+TEST(DumpReportTest, LateRanksAreNamed) {
   const DumpReport report = ReportOf(Read({.num_ranks = 6, .calls = 10, .first = 90, .late = 4}));
   EXPECT_EQ(report.num_files, 6);
   EXPECT_TRUE(report.missing.empty());
@@ -163,12 +163,12 @@ TEST(DumpReportTest, WhoIsBehindIsNamed) {
   EXPECT_EQ(stuck.call, 99);
   EXPECT_EQ(stuck.plan, "plan of all_reduce");
   EXPECT_EQ(stuck.in_it, (Ranks{0, 1, 2, 3, 5}));
-  ASSERT_EQ(stuck.behind.size(), 1);
-  EXPECT_EQ(stuck.behind[0].rank, 4);
-  EXPECT_EQ(stuck.behind[0].num_calls, 99);
+  ASSERT_EQ(stuck.late.size(), 1);
+  EXPECT_EQ(stuck.late[0].rank, 4);
+  EXPECT_EQ(stuck.late[0].num_calls, 99);
   // The call began 20 ms and ended 18 ms before the record was written, by the clock of rank 4's
   // host.
-  EXPECT_EQ(stuck.behind[0].last_ended_unix_ns, 1'790'000'000'000'000'004 - 18'000'000 + 4);
+  EXPECT_EQ(stuck.late[0].last_ended_unix_ns, 1'790'000'000'000'000'004 - 18'000'000 + 4);
   EXPECT_EQ(stuck.since_unix_ns, 1'790'000'000'000'000'000 - 9'000'000);
 }
 
@@ -220,8 +220,8 @@ TEST(DumpReportTest, ManyRanksTakeLittleTime) {
   std::filesystem::remove_all(folder);
   EXPECT_TRUE(read.problems.empty());
   ASSERT_EQ(report.stuck.size(), 1);
-  ASSERT_EQ(report.stuck[0].behind.size(), 1);
-  EXPECT_EQ(report.stuck[0].behind[0].rank, 77);
+  ASSERT_EQ(report.stuck[0].late.size(), 1);
+  EXPECT_EQ(report.stuck[0].late[0].rank, 77);
   EXPECT_EQ(report.stuck[0].in_it.size(), 511);
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(seconds, 2.0);

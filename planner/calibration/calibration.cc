@@ -76,26 +76,26 @@ absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>
   const char* to = "S(2),R,S(2)";
   StepOp op = StepOp::kAllGather;
   int64_t moved = (n - 1) * block;
-  Observation::What what = Observation::What::kBlocks;
+  Observation::Kind observed = Observation::Kind::kBlocks;
   switch (kind) {
     case Kind::kCopy:
       from = "S(2),R,S(2)";
       to = "S(2),S(0),S(2)";
       op = StepOp::kSlice;
       moved = block;
-      what = Observation::What::kCopy;
+      observed = Observation::Kind::kCopy;
       break;
     case Kind::kReduce:
       from = "S(2),P,S(2)";
       op = StepOp::kAllReduce;
       moved = n * block;
-      what = Observation::What::kAllReduce;
+      observed = Observation::Kind::kAllReduce;
       break;
     case Kind::kMessages:
       to = "S(2),S(1),S(2)";
       op = StepOp::kAllToAll;
       moved = (n - 1) * item;
-      what = Observation::What::kToAll;
+      observed = Observation::Kind::kToAll;
       break;
     case Kind::kGather:
     case Kind::kPair:
@@ -104,7 +104,7 @@ absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>
   MESHIFT_ASSIGN_OR_RETURN(Sharding source, Sharding::Parse(tensor, mesh, from));
   MESHIFT_ASSIGN_OR_RETURN(Sharding target, Sharding::Parse(tensor, mesh, to));
   Observation observation{
-      .what = what, .num_ranks = sizes[0] * n * sizes[2], .bytes = moved * kItem};
+      .kind = observed, .num_ranks = sizes[0] * n * sizes[2], .bytes = moved * kItem};
   if (ranks.empty()) {
     observation.groups = {.size = n, .modes = {{n, sizes[2]}}};
   } else {

@@ -15,7 +15,7 @@
 namespace meshift {
 namespace {
 
-using What = Observation::What;
+using ObservationKind = Observation::Kind;
 
 constexpr double kScale = 0.2;  // s of FitObservations: smaller errors count by their squares
 // Weights of the structure's numbers: the cost of a number is weight * ln(fitted / structure)^2.
@@ -122,16 +122,16 @@ CollectiveTime TimeOf(const Observation& observation, const GroupTimes* times,
                       const Topology& topology) {
   const TopologyConstants& constants = topology.constants();
   CollectiveTime time;
-  switch (observation.what) {
-    case What::kCopy:
+  switch (observation.kind) {
+    case ObservationKind::kCopy:
       break;
-    case What::kAllReduce:
+    case ObservationKind::kAllReduce:
       time = times->AllReduce(observation.bytes);
       break;
-    case What::kBlocks:
+    case ObservationKind::kBlocks:
       time = times->Blocks(observation.bytes);
       break;
-    case What::kToAll:
+    case ObservationKind::kToAll:
       time = times->Direct(observation.bytes, observation.groups.size - 1);
       time.start_ns = SaturatingAdd(
           time.start_ns, SaturatingMul(constants.message_latency_ns, observation.groups.size - 1));
@@ -152,7 +152,7 @@ class Observations {
     for (size_t i = 0; i < all.size(); i += stride) {
       const Observation& one = all[i];
       list_.push_back(&one);
-      if (one.what == What::kCopy) {
+      if (one.kind == ObservationKind::kCopy) {
         group_.push_back(kNone);
         continue;
       }
@@ -471,7 +471,7 @@ class Fitter {
 }  // namespace
 
 CollectiveTime TimeOf(const Observation& observation, const Topology& topology) {
-  if (observation.what == What::kCopy) return TimeOf(observation, nullptr, topology);
+  if (observation.kind == ObservationKind::kCopy) return TimeOf(observation, nullptr, topology);
   const GroupTimes times(topology, ShapeOf(topology, observation.num_ranks, observation.groups));
   return TimeOf(observation, &times, topology);
 }

@@ -1,6 +1,6 @@
 // Fits the numbers of a topology (latencies, bandwidths, protocol starts) to measured times.
 //
-//   Observation gather{.what = Observation::What::kBlocks, .num_ranks = 8,
+//   Observation gather{.kind = Observation::Kind::kBlocks, .num_ranks = 8,
 //                      .groups = {.size = 8, .modes = {{8, 1}}}, .bytes = 7 << 20, .ns = 61'000};
 //   MESHIFT_ASSIGN_OR_RETURN(Topology fitted, FitObservations(structure, {gather, ...}));
 //   TimeOf(gather, fitted).Ns();
@@ -28,13 +28,13 @@ namespace meshift {
 
 // The measured time of one step, and the terms from which the cost model predicts it.
 struct Observation {
-  enum class What : uint8_t {
+  enum class Kind : uint8_t {
     kCopy,       // local copies only
     kAllReduce,  // an all-reduce of `bytes`
     kBlocks,     // a gather or scatter: each member sends `bytes`, all blocks but its own
     kToAll,      // each member sends `bytes`, in one message to each other member
   };
-  What what = What::kAllReduce;
+  Kind kind = Kind::kAllReduce;
   int64_t num_ranks = 2;   // of all groups together
   RankGroups groups = {};  // unused for kCopy
   int64_t bytes = 0;

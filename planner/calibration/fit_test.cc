@@ -18,10 +18,10 @@
 namespace meshift {
 namespace {
 
-using What = Observation::What;
+using ObservationKind = Observation::Kind;
 
-Observation Collective(What what, int64_t ranks, int64_t bytes) {
-  return {.what = what,
+Observation Collective(ObservationKind kind, int64_t ranks, int64_t bytes) {
+  return {.kind = kind,
           .num_ranks = ranks,
           .groups = {.size = ranks, .modes = {{ranks, 1}}},
           .bytes = bytes};
@@ -33,10 +33,11 @@ std::vector<Observation> Times(const Topology& truth, const std::vector<int64_t>
                                int64_t least) {
   std::vector<Observation> all;
   for (const int64_t n : ranks) {
-    for (const What what : {What::kAllReduce, What::kBlocks, What::kToAll}) {
+    for (const ObservationKind kind :
+         {ObservationKind::kAllReduce, ObservationKind::kBlocks, ObservationKind::kToAll}) {
       for (int64_t bytes = least; bytes <= int64_t{4} << 30; bytes *= 4) {
         Observation one =
-            Collective(what, n, what == What::kAllReduce ? bytes : bytes / n * (n - 1));
+            Collective(kind, n, kind == ObservationKind::kAllReduce ? bytes : bytes / n * (n - 1));
         one.ns = TimeOf(one, truth).Ns();
         all.push_back(one);
       }
@@ -164,7 +165,7 @@ TEST(Fit, ManyTimesAreThinnedOut) {
   std::vector<Observation> times;
   const Topology truth = Topology::Flat();
   for (int i = 0; i < 100'000; ++i) {
-    times.push_back(Collective(What::kBlocks, 8, 1024 + i * 1000));
+    times.push_back(Collective(ObservationKind::kBlocks, 8, 1024 + i * 1000));
     times.back().ns = TimeOf(times.back(), truth).Ns();
   }
   EXPECT_LE(Error(times, *FitObservations(truth, times)).worst, 0.01);
@@ -175,7 +176,7 @@ TEST(Fit, ManyGroupsAreFittedInSomeSeconds) {
   const Topology truth = Perturbed(*Topology::Parse("h100"), 1);
   std::vector<Observation> times;
   for (int64_t ranks = 2; ranks < 200; ++ranks) {
-    times.push_back(Collective(What::kAllReduce, ranks, 1 << 20));
+    times.push_back(Collective(ObservationKind::kAllReduce, ranks, 1 << 20));
     times.back().ns = TimeOf(times.back(), truth).Ns();
   }
   EXPECT_LE(Error(times, *FitObservations(*Topology::Parse("h100"), times)).median, 0.05);
@@ -192,8 +193,10 @@ TEST(Fit, ErrorsAreThoseOfTheRatios) {
 TEST(Fit, BadInputIsNamed) {
   EXPECT_EQ(Message(FitObservations(Topology::Flat(), {}).status()),
             "the list of times to fit is empty");
-  EXPECT_EQ(Message(FitObservations(Topology::Flat(), {Collective(What::kBlocks, 2, 8)}).status()),
-            "observation 0 takes 0 ns");
+  EXPECT_EQ(
+      Message(
+          FitObservations(Topology::Flat(), {Collective(ObservationKind::kBlocks, 2, 8)}).status()),
+      "observation 0 takes 0 ns");
 }
 
 }  // namespace

@@ -1,15 +1,16 @@
-// Site: the interface by which a command runs plans, wherever the ranks are. Either all ranks are
-// in this process (MakeLocalSite), or this process is one rank of a job (cli/rank_site.h).
+// ExecutionContext: the interface by which a command runs plans, wherever the ranks are. Either all
+// ranks are in this process (MakeLocalContext), or this process is one rank of a job
+// (cli/rank_context.h).
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto runner, site.NewRunner(plan, ReductionOrder::kRanks));
-//   MESHIFT_ASSIGN_OR_RETURN(SiteRun run, runner->Run(sources, targets));
-//   MESHIFT_RETURN_IF_ERROR(site.Gather(plan.to(), &targets));
-//   if (site.leads()) ... check all targets ...
+//   MESHIFT_ASSIGN_OR_RETURN(auto runner, context.NewRunner(plan, ReductionOrder::kRanks));
+//   MESHIFT_ASSIGN_OR_RETURN(RunStats run, runner->Run(sources, targets));
+//   MESHIFT_RETURN_IF_ERROR(context.Gather(plan.to(), &targets));
+//   if (context.is_leader()) ... check all targets ...
 //
 // The leader is the process that checks and prints: rank 0's. In a job of processes, all of them
 // make the same calls in the same order, except the const ones. Not thread-safe.
-#ifndef MESHIFT_CLI_SITE_H_
-#define MESHIFT_CLI_SITE_H_
+#ifndef MESHIFT_CLI_EXECUTION_CONTEXT_H_
+#define MESHIFT_CLI_EXECUTION_CONTEXT_H_
 
 #include <chrono>
 #include <cstdint>
@@ -28,8 +29,8 @@
 
 namespace meshift::cli {
 
-// The counts of one run, over all ranks.
-struct SiteRun {
+// The counts, times and memory of one run, over all ranks.
+struct RunStats {
   struct StepRun {
     int64_t bytes_sent = 0;  // by the rank that sent the most, counted from the calls made
     int64_t calls = 0;       // of communicators, by the rank with the most
@@ -43,31 +44,31 @@ struct SiteRun {
 };
 
 // Runs one plan repeatedly, with one redistributor per rank.
-class SiteRunner {
+class RedistributionRunner {
  public:
-  virtual ~SiteRunner() = default;
+  virtual ~RedistributionRunner() = default;
   // Reads the sources of this process's ranks, and writes their targets. The run gets its buffers
   // in the plan's buffer mode (cli/run_buffers.h).
-  virtual absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) = 0;
+  virtual absl::StatusOr<RunStats> Run(const LocalTensors& sources, LocalTensors* targets) = 0;
   // The number of groups that the rank with the most has created, without the root.
   virtual absl::StatusOr<int64_t> GroupsCreated() = 0;
 };
 
-class Site {
+class ExecutionContext {
  public:
-  virtual ~Site() = default;
+  virtual ~ExecutionContext() = default;
 
   virtual const std::string& engine() const = 0;  // "mpi"
   virtual int64_t num_ranks() const = 0;          // of the job; 0: the number that each plan needs
   // Whether this process checks and prints.
-  virtual bool leads() const = 0;
+  virtual bool is_leader() const = 0;
   // An error if this process or job cannot run the plan.
   virtual absl::Status CheckFits(const Plan& plan) const = 0;
   // Tensors of all ranks on the leader, of its own rank in other processes.
   virtual LocalTensors MakeTensors(const Sharding& sharding) const = 0;
-  // `plan` must outlive the runner, and so must the site. A job of processes ignores `order`.
-  virtual absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan,
-                                                                ReductionOrder order) = 0;
+  // `plan` must outlive the runner, and so must the context. A job of processes ignores `order`.
+  virtual absl::StatusOr<std::unique_ptr<RedistributionRunner>> NewRunner(const Plan& plan,
+                                                                          ReductionOrder order) = 0;
   // Copies all ranks' tensors to the leader.
   virtual absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) = 0;
   // The first error of any process, returned on all. It names the rank, unless all have the same.
@@ -84,7 +85,8 @@ class Site {
 };
 
 // All ranks in this process. `timeout`: for calls that wait for other ranks.
-std::unique_ptr<Site> MakeLocalSite(std::chrono::nanoseconds timeout = std::chrono::minutes(10));
+std::unique_ptr<ExecutionContext> MakeLocalContext(
+    std::chrono::nanoseconds timeout = std::chrono::minutes(10));
 }  // namespace meshift::cli
 
-#endif  // MESHIFT_CLI_SITE_H_
+#endif  // MESHIFT_CLI_EXECUTION_CONTEXT_H_

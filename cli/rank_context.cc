@@ -1,4 +1,4 @@
-#include "cli/rank_site.h"
+#include "cli/rank_context.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -18,11 +18,11 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "cli/engines.h"
+#include "cli/execution_context.h"
 #include "cli/gather.h"
 #include "cli/local_tensors.h"
 #include "cli/rank_exchange.h"
 #include "cli/run_buffers.h"
-#include "cli/site.h"
 #include "cli/text.h"
 #include "meshift/bootstrap.h"
 #include "meshift/communicator.h"
@@ -56,9 +56,10 @@ std::vector<int64_t> Unpack(std::string_view bytes) {
 }
 
 // Runs one plan on this rank, and gathers the counts and times of all ranks.
-class RankSiteRunner {
+class RankRedistributionRunner {
  public:
-  RankSiteRunner(const Plan& plan, RankJob* job, RankExchange* meeting, Redistributor redistributor)
+  RankRedistributionRunner(const Plan& plan, RankJob* job, RankExchange* meeting,
+                           Redistributor redistributor)
       : plan_(plan), job_(*job), meeting_(*meeting), redistributor_(std::move(redistributor)) {}
 
   // Allocates the memory of all runs; does not wait for other ranks.
@@ -78,12 +79,12 @@ class RankSiteRunner {
     MESHIFT_ASSIGN_OR_RETURN(stream_, job_.engine->CreateStream());
     MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace,
                              redistributor_.WorkspaceBytes(plan_, InView(), OutView(), consumes()));
-    peak_bytes_ = workspace + HandedBytes(plan_.options().buffers, in_bytes, out_bytes);
+    peak_bytes_ = workspace + RunBufferBytes(plan_.options().buffers, in_bytes, out_bytes);
     return absl::OkStatus();
   }
 
   // REQUIRES: Prepare() is OK on all ranks.
-  absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) {
+  absl::StatusOr<RunStats> Run(const LocalTensors& sources, LocalTensors* targets) {
     // No rank starts the plan's calls before all ranks can; otherwise some would wait for one that
     // never calls.
     MESHIFT_RETURN_IF_ERROR(meeting_.Meet(Fill(sources, *targets), "").status());
@@ -102,7 +103,7 @@ class RankSiteRunner {
       }
     }
     MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, meeting_.Meet(status, Pack(mine)));
-    SiteRun run;
+    RunStats run;
     run.steps.resize(steps);
     for (const std::string& text : all) {
       const std::vector<int64_t> numbers = Unpack(text);
@@ -110,7 +111,7 @@ class RankSiteRunner {
       run.peak_bytes = std::max(run.peak_bytes, numbers[0]);
       for (size_t i = 0; i < steps; ++i) {
         const absl::Span<const int64_t> of_step = absl::MakeSpan(numbers).subspan(1 + 4 * i, 4);
-        SiteRun::StepRun& step = run.steps[i];
+        RunStats::StepRun& step = run.steps[i];
         step.bytes_sent = std::max(step.bytes_sent, of_step[0]);
         step.calls = std::max(step.calls, of_step[2]);
         step.ns = std::max(step.ns, of_step[3]);
@@ -185,14 +186,14 @@ class RankSiteRunner {
   Redistributor redistributor_;
 };
 
-class RankSite final : public Site {
+class RankContext final : public ExecutionContext {
  public:
-  RankSite(RankJob* job, RankExchange* meeting, std::unique_ptr<ControlRoot> root)
+  RankContext(RankJob* job, RankExchange* meeting, std::unique_ptr<ControlRoot> root)
       : job_(*job), meeting_(*meeting), root_(std::move(root)) {}
 
   const std::string& engine() const override { return job_.engine->name(); }
   int64_t num_ranks() const override { return job_.engine->world_size(); }
-  bool leads() const override { return job_.engine->rank() == 0; }
+  bool is_leader() const override { return job_.engine->rank() == 0; }
 
   absl::Status CheckFits(const Plan& plan) const override {
     for (const DeviceMesh& mesh : plan.meshes()) {
@@ -204,17 +205,19 @@ class RankSite final : public Site {
   }
 
   LocalTensors MakeTensors(const Sharding& sharding) const override {
-    if (leads()) return LocalTensors(sharding);
+    if (is_leader()) return LocalTensors(sharding);
     return LocalTensors(sharding, [&](int64_t rank) { return rank == job_.engine->rank(); });
   }
 
-  absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan, ReductionOrder) override {
+  absl::StatusOr<std::unique_ptr<RedistributionRunner>> NewRunner(const Plan& plan,
+                                                                  ReductionOrder) override {
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
                              UnionMesh(plan.from().mesh(), plan.to().mesh()));
     absl::StatusOr<Redistributor> redistributor =
         Redistributor::Create(mesh, job_.engine.get(), {.expert = {.time_steps = true}});
     MESHIFT_RETURN_IF_ERROR(Agree(redistributor.status()));
-    runner_ = std::make_unique<RankSiteRunner>(plan, &job_, &meeting_, *std::move(redistributor));
+    runner_ = std::make_unique<RankRedistributionRunner>(plan, &job_, &meeting_,
+                                                         *std::move(redistributor));
     MESHIFT_RETURN_IF_ERROR(Agree(runner_->Prepare()));
     return std::make_unique<Handle>(this);
   }
@@ -248,7 +251,7 @@ class RankSite final : public Site {
   absl::StatusOr<testkit::CheckResult> Share(
       const std::function<absl::StatusOr<testkit::CheckResult>()>& check) override {
     const auto told = [&]() -> absl::StatusOr<std::string> {
-      if (!leads()) return "";
+      if (!is_leader()) return "";
       MESHIFT_ASSIGN_OR_RETURN(const testkit::CheckResult result, check());
       return Pack({result.wrong, result.replicas_differ,
                    static_cast<int64_t>(result.first_wrong.size())}) +
@@ -271,25 +274,25 @@ class RankSite final : public Site {
  private:
   // Lends the runner to the caller. After a failure the runner stays until the other ranks know of
   // it, because its destructor may wait for them (NCCL).
-  class Handle final : public SiteRunner {
+  class Handle final : public RedistributionRunner {
    public:
-    explicit Handle(RankSite* site) : site_(*site) {}
+    explicit Handle(RankContext* context) : context_(*context) {}
     ~Handle() override {
-      if (!site_.failed_ && std::uncaught_exceptions() == 0) site_.runner_.reset();
+      if (!context_.failed_ && std::uncaught_exceptions() == 0) context_.runner_.reset();
     }
-    absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
-      absl::StatusOr<SiteRun> run = site_.runner_->Run(sources, targets);
-      site_.Failed(run.status()).IgnoreError();
+    absl::StatusOr<RunStats> Run(const LocalTensors& sources, LocalTensors* targets) override {
+      absl::StatusOr<RunStats> run = context_.runner_->Run(sources, targets);
+      context_.Failed(run.status()).IgnoreError();
       return run;
     }
     absl::StatusOr<int64_t> GroupsCreated() override {
-      absl::StatusOr<int64_t> created = site_.runner_->GroupsCreated();
-      site_.Failed(created.status()).IgnoreError();
+      absl::StatusOr<int64_t> created = context_.runner_->GroupsCreated();
+      context_.Failed(created.status()).IgnoreError();
       return created;
     }
 
    private:
-    RankSite& site_;
+    RankContext& context_;
   };
 
   absl::Status Failed(absl::Status status) {
@@ -300,21 +303,22 @@ class RankSite final : public Site {
   RankJob& job_;
   RankExchange& meeting_;
   const std::unique_ptr<ControlRoot> root_;
-  std::unique_ptr<RankSiteRunner> runner_;
+  std::unique_ptr<RankRedistributionRunner> runner_;
   std::optional<TensorGather> gather_;  // while it runs
   bool failed_ = false;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Site>> MakeRankSite(RankJob* job, RankExchange* meeting) {
+absl::StatusOr<std::unique_ptr<ExecutionContext>> MakeRankContext(RankJob* job,
+                                                                  RankExchange* meeting) {
   std::vector<int64_t> ranks(job->engine->world_size());
   std::iota(ranks.begin(), ranks.end(), 0);
   // Wakes a rank that waits in a call outside of a redistributor when another rank ends.
   const auto end = [world = job->engine->world()](const absl::Status&) { world->Abort(); };
   MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<ControlRoot> root,
                            job->bootstrap->control()->Join(ranks, end));
-  return std::make_unique<RankSite>(job, meeting, std::move(root));
+  return std::make_unique<RankContext>(job, meeting, std::move(root));
 }
 
 }  // namespace meshift::cli

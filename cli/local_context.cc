@@ -1,6 +1,6 @@
-// Implements MakeLocalSite of cli/site.h: the Site of the local engine, whose ranks are all in this
-// process. RESOURCE_EXHAUSTED: a plan has a rank of 2^20 or more, or needs more memory than Linux's
-// /proc/meminfo says is available. Not thread-safe.
+// Implements MakeLocalContext of cli/execution_context.h: the ExecutionContext of the local engine,
+// whose ranks are all in this process. RESOURCE_EXHAUSTED: a plan has a rank of 2^20 or more, or
+// needs more memory than Linux's /proc/meminfo says is available. Not thread-safe.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "cli/execute.h"
+#include "cli/execution_context.h"
 #include "cli/run_buffers.h"
-#include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local_run.h"
 #include "meshift/device_mesh.h"
@@ -75,24 +75,25 @@ absl::StatusOr<std::vector<int64_t>> PlannedBytes(const Plan& plan, int i, const
   return planned;
 }
 
-class LocalSiteRunner final : public SiteRunner {
+class LocalRedistributionRunner final : public RedistributionRunner {
  public:
-  LocalSiteRunner(const Plan& plan, DeviceMesh mesh, std::unique_ptr<LocalWorld> world,
-                  std::unique_ptr<LocalRunner> runner)
+  LocalRedistributionRunner(const Plan& plan, DeviceMesh mesh, std::unique_ptr<LocalWorld> world,
+                            std::unique_ptr<LocalRunner> runner)
       : plan_(plan), mesh_(std::move(mesh)), world_(std::move(world)), runner_(std::move(runner)) {}
 
-  absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
-    RunBuffers handed(plan_, sources, targets);
-    handed.Fill();
-    MESHIFT_ASSIGN_OR_RETURN(const LocalRun run, runner_->Run(plan_, handed.sources(),
-                                                              handed.targets(), handed.consumes()));
-    handed.Take();
+  absl::StatusOr<RunStats> Run(const LocalTensors& sources, LocalTensors* targets) override {
+    RunBuffers run_buffers(plan_, sources, targets);
+    run_buffers.Fill();
+    MESHIFT_ASSIGN_OR_RETURN(
+        const LocalRun run,
+        runner_->Run(plan_, run_buffers.sources(), run_buffers.targets(), run_buffers.consumes()));
+    run_buffers.Take();
     for (size_t i = planned_.size(); i < plan_.steps().size(); ++i) {
       MESHIFT_ASSIGN_OR_RETURN(std::vector<int64_t> planned,
                                PlannedBytes(plan_, static_cast<int>(i), mesh_));
       planned_.push_back(std::move(planned));
     }
-    SiteRun result;
+    RunStats result;
     for (size_t i = 0; i < run.steps.size(); ++i) {
       const LocalRun::StepRun& step = run.steps[i];
       result.steps.push_back({.bytes_sent = step.bytes_sent, .calls = step.calls, .ns = step.ns});
@@ -105,12 +106,12 @@ class LocalSiteRunner final : public SiteRunner {
     };
     for (int64_t p = 0; p < mesh_.NumRanks(); ++p) {
       const int64_t rank = mesh_.RankAt(p);
-      const int64_t handed_bytes = HandedBytes(
+      const int64_t buffer_bytes = RunBufferBytes(
           plan_.options().buffers, bytes_of(sources, plan_.from().mesh().PositionOf(rank)),
           bytes_of(*targets, plan_.to().mesh().PositionOf(rank)));
       // The workspace is the only memory that a run takes from the engine.
       result.peak_bytes =
-          std::max(result.peak_bytes, handed_bytes + world_->memory(rank).peak_bytes);
+          std::max(result.peak_bytes, buffer_bytes + world_->memory(rank).peak_bytes);
     }
     return result;
   }
@@ -130,13 +131,13 @@ class LocalSiteRunner final : public SiteRunner {
   std::vector<std::vector<int64_t>> planned_;  // by step, then position in mesh_
 };
 
-class LocalSite final : public Site {
+class LocalContext final : public ExecutionContext {
  public:
-  explicit LocalSite(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
+  explicit LocalContext(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
 
   const std::string& engine() const override { return name_; }
   int64_t num_ranks() const override { return 0; }
-  bool leads() const override { return true; }
+  bool is_leader() const override { return true; }
 
   absl::Status CheckFits(const Plan& plan) const override {
     // Check this first: for two meshes UnionMesh lists all ranks.
@@ -150,7 +151,7 @@ class LocalSite final : public Site {
                              UnionMesh(plan.from().mesh(), plan.to().mesh()));
     int64_t bytes = 0;
     const int64_t kept =
-        KeptBytes(plan.options().buffers, TensorBytes(plan.from()), TensorBytes(plan.to()));
+        TensorBytesBeside(plan.options().buffers, TensorBytes(plan.from()), TensorBytes(plan.to()));
     const int64_t per_rank =
         SaturatingAdd(SaturatingAdd(plan.total().peak_bytes, kept), kBytesPerRank);
     if (!CheckedMul(mesh.NumRanks(), per_rank, &bytes)) bytes = INT64_MAX;
@@ -167,8 +168,8 @@ class LocalSite final : public Site {
     return LocalTensors(sharding);
   }
 
-  absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan,
-                                                        ReductionOrder order) override {
+  absl::StatusOr<std::unique_ptr<RedistributionRunner>> NewRunner(const Plan& plan,
+                                                                  ReductionOrder order) override {
     MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, UnionMesh(plan.from().mesh(), plan.to().mesh()));
     MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalWorld> world,
                              LocalWorld::Create({.num_ranks = mesh.MaxRank() + 1,
@@ -183,8 +184,8 @@ class LocalSite final : public Site {
     MESHIFT_ASSIGN_OR_RETURN(
         std::unique_ptr<LocalRunner> runner,
         LocalRunner::Create(world.get(), mesh, {.expert = {.time_steps = true}}));
-    return std::make_unique<LocalSiteRunner>(plan, std::move(mesh), std::move(world),
-                                             std::move(runner));
+    return std::make_unique<LocalRedistributionRunner>(plan, std::move(mesh), std::move(world),
+                                                       std::move(runner));
   }
 
   absl::Status Gather(const Sharding&, LocalTensors*) override { return absl::OkStatus(); }
@@ -206,8 +207,8 @@ class LocalSite final : public Site {
 
 }  // namespace
 
-std::unique_ptr<Site> MakeLocalSite(std::chrono::nanoseconds timeout) {
-  return std::make_unique<LocalSite>(timeout);
+std::unique_ptr<ExecutionContext> MakeLocalContext(std::chrono::nanoseconds timeout) {
+  return std::make_unique<LocalContext>(timeout);
 }
 
 }  // namespace meshift::cli

@@ -1,0 +1,28 @@
+// Makes the ExecutionContext (cli/execution_context.h) of a process that is one rank of a job, on
+// any engine but `local`.
+//
+//   RankExchange meeting(job.bootstrap.get());
+//   MESHIFT_ASSIGN_OR_RETURN(const auto context, MakeRankContext(&job, &meeting));
+//
+// The context has one runner at a time, and ignores NewRunner's reduction order: the engine has its
+// own. Not thread-safe.
+#ifndef MESHIFT_CLI_RANK_CONTEXT_H_
+#define MESHIFT_CLI_RANK_CONTEXT_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "cli/engines.h"
+#include "cli/execution_context.h"
+#include "cli/rank_exchange.h"
+
+namespace meshift::cli {
+
+// Collective. Both arguments must outlive the context. REQUIRES: StartEngine() was OK. UNAVAILABLE
+// if a rank has gone.
+absl::StatusOr<std::unique_ptr<ExecutionContext>> MakeRankContext(RankJob* job,
+                                                                  RankExchange* meeting);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_RANK_CONTEXT_H_
