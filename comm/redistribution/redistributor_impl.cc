@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "comm/program/coalesce.h"
 #include "comm/program/lowering.h"
-#include "comm/program/program_parts.h"
+#include "comm/program/program_segments.h"
 #include "comm/redistribution/view_check.h"
 #include "meshift/planner_cache.h"
 #include "meshift/status.h"
