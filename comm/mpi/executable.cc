@@ -13,7 +13,7 @@ absl::Status MpiStep::SetCopies(absl::Span<const ProgramCopy> copies, DType dtyp
   is_prepared_ = true;
   for (const ProgramCopy& copy : copies) {
     StridedCopy ready;
-    MESHIFT_RETURN_IF_ERROR(ready.Lay(copy.shape, copy.src_strides, copy.dst_strides, dtype));
+    MESHIFT_RETURN_IF_ERROR(ready.SetLayout(copy.shape, copy.src_strides, copy.dst_strides, dtype));
     if (ready.bytes() == 0) continue;
     bytes_ += ready.bytes();
     copies_.push_back({std::move(ready), PlaceOf(copy.src), PlaceOf(copy.dst)});
@@ -80,7 +80,7 @@ void MpiStep::FillIn(const MpiBases& bases, std::vector<StridedCopy>* copies) co
   for (size_t i = 0; i < copies_.size(); ++i) {
     const Copy& copy = copies_[i];
     (*copies)[i] = copy.copy;
-    (*copies)[i].Place(copy.src.At(bases), copy.dst.At(bases));
+    (*copies)[i].SetAddresses(copy.src.At(bases), copy.dst.At(bases));
   }
 }
 

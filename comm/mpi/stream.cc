@@ -289,7 +289,7 @@ void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
   const bool overtaken = next != nullptr && task.bytes >= kMinOvertakenBytes && MayBegin(*next) &&
                          next->operation.call().kind == MpiCall::Kind::kSendRecv;
   if (!overtaken) {
-    for (const StridedCopy& copy : task.copies) copy.Run(stream_bytes);
+    for (const StridedCopy& copy : task.copies) copy.Execute(stream_bytes);
     return;
   }
   const MpiCall& call = next->operation.call();
@@ -300,7 +300,7 @@ void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
     if (!many && IsIndependent(copy, call)) {
       later.push_back(&copy);
     } else {
-      copy.Run(stream_bytes);
+      copy.Execute(stream_bytes);
     }
   }
   {
@@ -308,7 +308,7 @@ void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
     Begin(next);
     next->operation.TakeArrived(task.bytes);
   }
-  for (const StridedCopy* copy : later) copy->Run(stream_bytes);
+  for (const StridedCopy* copy : later) copy->Execute(stream_bytes);
 }
 
 bool StreamState::MayBegin(const MpiTask& task) const {
