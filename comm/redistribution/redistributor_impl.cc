@@ -72,7 +72,7 @@ absl::StatusOr<std::shared_ptr<RedistributorImpl>> RedistributorImpl::Create(
   MESHIFT_RETURN_IF_ERROR(impl->CheckThread());
   if (!mesh.PositionOf(engine->rank())) {
     // The other ranks split the root from the world; this rank takes part without being in it.
-    MESHIFT_RETURN_IF_ERROR(GroupCache::StayOut(engine, mesh));
+    MESHIFT_RETURN_IF_ERROR(GroupCache::SplitWithoutGroup(engine, mesh));
     return impl;
   }
   MESHIFT_ASSIGN_OR_RETURN(impl->groups_, GroupCache::Create(engine, mesh));
