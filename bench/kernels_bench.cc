@@ -86,7 +86,7 @@ void CopyRuns(benchmark::State& state, bool pack) {
   box.src_strides = {pack ? 2 * run : run, 1};
   box.dst_strides = {pack ? run : 2 * run, 1};
   const StridedCopy copy = StridedCopy::Create(box, DType::kU8).value();
-  AgainstMemcpy(state, bytes, [&] { copy.Run(); });
+  AgainstMemcpy(state, bytes, [&] { copy.Execute(); });
 }
 
 void Pack(benchmark::State& state) { CopyRuns(state, true); }
@@ -111,7 +111,7 @@ void Transpose(benchmark::State& state) {
   Memory to(size * size * element);
   const BoxCopy box{from.data(), to.data(), {size, size}, {1, size}, {size, 1}};
   const StridedCopy copy = StridedCopy::Create(box, dtype).value();
-  AgainstMemcpy(state, size * size * element, [&] { copy.Run(); });
+  AgainstMemcpy(state, size * size * element, [&] { copy.Execute(); });
 }
 BENCHMARK(Transpose)
     ->ArgsProduct({{1, 2, 4}, {256, 4096}})

@@ -104,11 +104,12 @@ absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::str
     return FailedPrecondition("{}: cannot be made: {}", folder, std::strerror(errno));
   }
   FileSet set;
-  MESHIFT_RETURN_IF_ERROR(ForEachFlightRecord(files, [&](int64_t rank, const std::string& record) {
-    const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(record.data()),
-                                            record.size());
-    return set.Add(fmt::format("{}/meshift_rank_{}", folder, rank), {bytes});
-  }));
+  MESHIFT_RETURN_IF_ERROR(
+      ForEachPyTorchFlightRecord(files, [&](int64_t rank, const std::string& record) {
+        const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(record.data()),
+                                                record.size());
+        return set.Add(fmt::format("{}/meshift_rank_{}", folder, rank), {bytes});
+      }));
   return set.Commit();
 }
 

@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     line = c == '\n' ? 0 : line + 1;
     fuzz::Require(line <= 700, "its lines are short", text);
   }
-  const auto record = meshift::FlightRecord(*file, meshift::FirstCommonCalls(files));
+  const auto record = meshift::ToPyTorchFlightRecord(*file, meshift::FirstCommonCalls(files));
   if (record.ok()) fuzz::Require(record->back() == '.', "a pickle has an end");
   return 0;
 }

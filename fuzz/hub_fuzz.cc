@@ -64,7 +64,7 @@ void Stranger(fuzz::Input input) {
 class Ranks {
  public:
   Ranks()
-      : board_(kWorld, [this](int64_t rank, const Bytes& bytes) { Told(rank, *bytes); }),
+      : router_(kWorld, [this](int64_t rank, const Bytes& bytes) { Told(rank, *bytes); }),
         readers_(kWorld, FrameReader(meshift::MemberLimits(Side::kRank, kWorld))) {}
 
   void Play(fuzz::Input input) {
@@ -73,19 +73,19 @@ class Ranks {
       const int64_t rank = what % kWorld;
       switch (what / kWorld % 8) {
         case 0:
-          if (board_.Refuse(rank, kWorld).empty()) {
+          if (router_.Refuse(rank, kWorld).empty()) {
             here_[rank] = true;
-            board_.Enter(rank);
+            router_.Enter(rank);
           }
           break;
         case 1:
           Exit(rank);
           break;
         case 2:
-          board_.EndTurn();
+          router_.EndTurn();
           break;
         case 3:
-          fuzz::Require(!board_.Refuse(fuzz::NextNumber(&input), kWorld + 1).empty(),
+          fuzz::Require(!router_.Refuse(fuzz::NextNumber(&input), kWorld + 1).empty(),
                         "a rank of another job does not come in");
           break;
         default:
@@ -94,12 +94,12 @@ class Ranks {
       }
     }
     for (int64_t rank = 0; rank < kWorld; ++rank) Exit(rank);
-    board_.EndTurn();
+    router_.EndTurn();
   }
 
  private:
   void Exit(int64_t rank) {
-    if (here_[rank]) board_.Exit(rank);
+    if (here_[rank]) router_.Exit(rank);
     here_[rank] = false;
   }
   void Say(int64_t rank, const std::string& bytes) {
@@ -114,7 +114,7 @@ class Ranks {
         const std::pair<int64_t, std::string> given((**frame).number, (**frame).text);
         if (gives && given_[given.first].size() < kWorld) given_[given.first].resize(kWorld);
         if (gives && !given_[given.first][rank]) given_[given.first][rank] = given.second;
-        fine = board_.Handle(rank, **std::move(frame)).ok();
+        fine = router_.Handle(rank, **std::move(frame)).ok();
       }
       if (!fine) Exit(rank);
     }
@@ -133,7 +133,7 @@ class Ranks {
     }
   }
 
-  meshift::MessageRouter board_;
+  meshift::MessageRouter router_;
   std::vector<FrameReader> readers_;
   std::array<bool, kWorld> here_ = {};
   std::map<int64_t, std::vector<std::optional<std::string>>> given_;

@@ -45,8 +45,8 @@ using Clock = std::chrono::steady_clock;
 
 // How long the hub and peers may take to answer. meshift/bootstrap.h promises half a second.
 constexpr std::chrono::milliseconds kAnswerTime(500);
-constexpr size_t kMaxParted = 256;  // roots whose numbers of calls a kBye lists
-constexpr size_t kJoinBytes = 32;   // at most, of a kBye per entry, beside the entry's text
+constexpr size_t kMaxLeftRoots = 256;  // roots whose numbers of calls a kBye lists
+constexpr size_t kJoinBytes = 32;      // at most, of a kBye per entry, beside the entry's text
 
 // The error of a peer's failure: "rank 3 has failed: ...". If the peer failed because of another
 // rank, its text has that rank's failure; only the original rank and reason are kept.
@@ -138,7 +138,7 @@ Client::~Client() {
   bool left = false;
   {
     const MutexLock lock(mutex_);
-    left = !told_.ok();
+    left = !leave_reason_.ok();
     size_t size = 0;
     for (const auto& [ranks, times] : joins_) {
       // Peers assume that omitted sets were not joined. A rank that joins late may then get an
@@ -150,7 +150,7 @@ Client::~Client() {
     }
     // The numbers of calls of the last roots, by their keys (with "#", unlike ranks). If one is
     // omitted, peers that wait for this rank end with their time-out.
-    for (auto it = parted_.rbegin(); it != parted_.rend(); ++it) {
+    for (auto it = left_roots_.rbegin(); it != left_roots_.rend(); ++it) {
       size += it->first.size() + kJoinBytes;
       if (size > kMaxRanksText) break;
       joins.push_back(it->first);
@@ -323,11 +323,11 @@ absl::StatusOr<std::string> Client::AwaitExchange(int64_t number,
     {
       MutexLock lock(mutex_);
       late = !lock.WaitFor(changed_, deadline - Clock::now(), [&]() MESHIFT_REQUIRES(mutex_) {
-        return exchanged_[number].has_value() || !told_.ok() || !lost_.ok() ||
+        return exchanged_[number].has_value() || !leave_reason_.ok() || !lost_.ok() ||
                absent_.size() > absent || !left_.empty();
       });
       if (exchanged_[number].has_value()) return *std::move(exchanged_[number]);
-      if (!told_.ok()) return told_;
+      if (!leave_reason_.ok()) return leave_reason_;
       if (!left_.empty()) return left_.front().second;
       if (!lost_.ok()) return lost_;
       absent = absent_.size();
@@ -357,7 +357,7 @@ Client::Missing Client::AskMissing(int64_t exchange) {
   Send({.kind = Kind::kMissing, .number = exchange});
   MutexLock lock(mutex_);
   lock.WaitFor(changed_, kAnswerTime, [&]() MESHIFT_REQUIRES(mutex_) {
-    return missing_.count(exchange) != 0 || !lost_.ok() || !left_.empty() || !told_.ok();
+    return missing_.count(exchange) != 0 || !lost_.ok() || !left_.empty() || !leave_reason_.ok();
   });
   const auto it = missing_.find(exchange);
   if (it == missing_.end()) return {};
@@ -399,8 +399,8 @@ absl::Status Client::WhyLeftLocked(absl::Span<const int64_t> ranks) const {
 void Client::Leave(const absl::Status& reason) {
   {
     const MutexLock lock(mutex_);
-    if (reason.ok() || !told_.ok()) return;
-    told_ = reason;
+    if (reason.ok() || !leave_reason_.ok()) return;
+    leave_reason_ = reason;
     changed_.notify_all();
   }
   Send({.kind = Kind::kLeave,
@@ -442,7 +442,7 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
     const MutexLock lock(mutex_);
     const int64_t number = joins_[text]++;
     key = fmt::format("{}#{}", text, number);
-    if (!told_.ok()) return told_;
+    if (!leave_reason_.ok()) return leave_reason_;
     MESHIFT_RETURN_IF_ERROR(WhyLeftLocked(ranks));
     if (!lost_.ok() && !(hub_left_ && HadJoined(0, text, number))) return lost_;
     for (const auto& [rank, status] : absent_) {
@@ -479,8 +479,8 @@ void Client::LeaveRoot(const std::string& root, int64_t calls) {
   }
   {
     const MutexLock lock(mutex_);
-    parted_.emplace_back(root, calls);
-    if (parted_.size() > kMaxParted) parted_.pop_front();
+    left_roots_.emplace_back(root, calls);
+    if (left_roots_.size() > kMaxLeftRoots) left_roots_.pop_front();
   }
   Send({.kind = Kind::kPart, .root = root});
 }

@@ -107,14 +107,14 @@ class Client final : public ControlChannel {
 
   Mutex mutex_;
   std::condition_variable changed_;
-  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);      // why the connection ended; OK: it stands
-  bool hub_left_ MESHIFT_GUARDED_BY(mutex_) = false;  // it left in order
-  absl::Status told_ MESHIFT_GUARDED_BY(mutex_);      // this rank's reason in Leave()
+  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);          // why the connection ended; OK: it stands
+  bool hub_left_ MESHIFT_GUARDED_BY(mutex_) = false;      // it left in order
+  absl::Status leave_reason_ MESHIFT_GUARDED_BY(mutex_);  // this rank's reason in Leave()
   std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that left or died
   // Ranks that left with an error, in order.
   std::vector<std::pair<int64_t, absl::Status>> left_ MESHIFT_GUARDED_BY(mutex_);
-  // The last roots that this rank left (kMaxParted in client.cc), with their numbers of calls.
-  std::deque<std::pair<std::string, int64_t>> parted_ MESHIFT_GUARDED_BY(mutex_);
+  // The last roots that this rank left (kMaxLeftRoots in client.cc), with their numbers of calls.
+  std::deque<std::pair<std::string, int64_t>> left_roots_ MESHIFT_GUARDED_BY(mutex_);
   // The first rank that died or left with an error; later ones may have ended because of it.
   absl::Status first_gone_ MESHIFT_GUARDED_BY(mutex_);
   // For each rank that left in order, how often it had joined which ranks.

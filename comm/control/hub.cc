@@ -79,10 +79,10 @@ Hub::Hub(int64_t world_size, JobKey key, std::optional<Listening> listening, Soc
       woken_(std::move(woken)),
       epoll_(std::move(epoll)),
       by_rank_(world_size),
-      board_(world_size,
-             [this](int64_t rank, const Bytes& bytes) {
-               if (by_rank_[rank] != nullptr) Send(*by_rank_[rank], bytes);
-             }),
+      router_(world_size,
+              [this](int64_t rank, const Bytes& bytes) {
+                if (by_rank_[rank] != nullptr) Send(*by_rank_[rank], bytes);
+              }),
       reserve_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       buffer_(kTurnBytes),
       events_(kEvents) {}
@@ -168,7 +168,7 @@ void Hub::Turn() {
     if ((event.events & ~EPOLLOUT) != 0) Read(connection);
   }
   Reap();
-  board_.EndTurn();
+  router_.EndTurn();
   if (listening_) {
     const Clock::time_point now = Clock::now();
     DropLateStrangers(now);
@@ -229,7 +229,7 @@ void Hub::Accept() {
       }
       return;
     }
-    board_.SetNote("");
+    router_.SetNote("");
     Admit(std::move(socket), /*own=*/false);
   }
 }
@@ -241,7 +241,7 @@ void Hub::RefuseForDescriptors() {
       "the hub in rank 0's process can take no more connections: {}; the limit of descriptors is "
       "{} (soft), {} (hard)",
       std::system_category().message(errno), limit.rlim_cur, limit.rlim_max);
-  board_.SetNote(why);
+  router_.SetNote(why);
   // The spare descriptor serves to send the refusal to the waiting connections, one at a time.
   reserve_ = Socket();
   const std::string refusal = Refusal(why);
@@ -307,7 +307,7 @@ void Hub::Greet(Connection& connection, std::string_view bytes) {
   if (!said.empty()) Send(connection, Share(std::move(said)));
   if (!status.ok()) {
     if (connection.handshake->greeted()) {
-      board_.NoteRefusal(connection.handshake->hello().rank, Message(status));
+      router_.NoteRefusal(connection.handshake->hello().rank, Message(status));
     }
     return Close(connection);
   }
@@ -321,7 +321,7 @@ void Hub::Greet(Connection& connection, std::string_view bytes) {
 void Hub::LetIn(Connection& connection) {
   const Frame& hello = connection.handshake->hello();
   const int64_t rank = hello.rank;
-  const std::string refusal = board_.Refuse(rank, hello.number);
+  const std::string refusal = router_.Refuse(rank, hello.number);
   Send(connection, Share(connection.handshake->Welcome(refusal)));
   if (!refusal.empty()) return Close(connection);
   if (!connection.own) {
@@ -334,7 +334,7 @@ void Hub::LetIn(Connection& connection) {
   connection.reader.SetLimits(MemberLimits(Side::kRank, world_size_));
   connection.rank = rank;
   by_rank_[rank] = &connection;
-  board_.Enter(rank);
+  router_.Enter(rank);
 }
 
 void Hub::HandleFrames(Connection& connection) {
@@ -343,7 +343,7 @@ void Hub::HandleFrames(Connection& connection) {
     try {
       absl::StatusOr<std::optional<Frame>> frame = connection.reader.Next();
       if (frame.ok() && !frame->has_value()) return;
-      status = frame.ok() ? board_.Handle(connection.rank, **std::move(frame)) : frame.status();
+      status = frame.ok() ? router_.Handle(connection.rank, **std::move(frame)) : frame.status();
     } catch (const std::bad_alloc&) {
       status = absl::ResourceExhaustedError("the hub has no memory for it");
     }
@@ -429,7 +429,7 @@ void Hub::Close(Connection& connection) {
 
 void Hub::Reap() {
   // After a bad_alloc a rank may be handled twice; the second Exit() does nothing.
-  for (const int64_t rank : gone_) board_.Exit(rank);
+  for (const int64_t rank : gone_) router_.Exit(rank);
   gone_.clear();
   for (Connection* connection : closed_) {
     if (connection->handshake && !connection->own) {
@@ -461,8 +461,8 @@ void Hub::Leave() {
   }
   more_.clear();
   Reap();
-  board_.EndTurn();
-  board_.Leave();
+  router_.EndTurn();
+  router_.Leave();
   const Clock::time_point end = Clock::now() + std::chrono::seconds(1);
   for (Connection& connection : connections_) {
     while (!connection.closed && connection.rank >= 0 && !connection.out.empty() &&

@@ -124,7 +124,7 @@ class Hub {
   std::vector<Connection*> more_;     // whose readers have complete frames left
   std::vector<Connection*> closed_;   // freed by Reap()
   std::vector<int64_t> gone_;         // ranks whose connection was closed in this turn
-  MessageRouter board_;
+  MessageRouter router_;
   size_t strangers_ = 0;  // number of connections not accepted yet
   size_t greeted_ = 0;    // number of strangers that have sent their hello
   bool accepting_ = false;

@@ -45,7 +45,7 @@ MessageRouter::MessageRouter(int64_t world_size, std::function<void(int64_t, con
       presence_(world_size, Presence::kNever),
       farewells_(world_size),
       opened_(world_size) {
-  went_.reserve(world_size);
+  absent_.reserve(world_size);
 }
 
 std::string MessageRouter::Refuse(int64_t rank, int64_t world_size) {
@@ -70,7 +70,7 @@ void MessageRouter::Enter(int64_t rank) {
   EndTurn();  // so that the new rank gets each frame once
   presence_[rank] = Presence::kHere;
   refused_.erase(rank);
-  for (const int64_t gone : went_) post_(rank, farewells_[gone]);
+  for (const int64_t gone : absent_) post_(rank, farewells_[gone]);
 }
 
 absl::Status MessageRouter::Handle(int64_t sender, Frame frame) {
@@ -287,7 +287,7 @@ absl::Status MessageRouter::OnFail(int64_t sender, Frame frame) {
 void MessageRouter::OnBye(int64_t sender, Frame frame) {
   frame.rank = sender;
   const bool waits = frame.kind == Kind::kLeave;
-  Went(sender, Presence::kLeft, Share(frame));
+  MarkAbsent(sender, Presence::kLeft, Share(frame));
   if (!waits) return;
   // As after a kFail.
   EndTurn();
@@ -296,13 +296,13 @@ void MessageRouter::OnBye(int64_t sender, Frame frame) {
 
 void MessageRouter::Exit(int64_t rank) {
   if (presence_[rank] != Presence::kHere) return;
-  Went(rank, Presence::kGone, Share({.kind = Kind::kGone, .rank = rank}));
+  MarkAbsent(rank, Presence::kGone, Share({.kind = Kind::kGone, .rank = rank}));
 }
 
-void MessageRouter::Went(int64_t rank, Presence how, Bytes told) {
+void MessageRouter::MarkAbsent(int64_t rank, Presence how, Bytes farewell) {
   presence_[rank] = how;
-  farewells_[rank] = std::move(told);
-  went_.push_back(rank);
+  farewells_[rank] = std::move(farewell);
+  absent_.push_back(rank);
   for (auto it = roots_.begin(); it != roots_.end();) {
     const std::vector<int64_t>& ranks = it->second.ranks;
     const auto place = std::lower_bound(ranks.begin(), ranks.end(), rank);
@@ -314,13 +314,15 @@ void MessageRouter::Went(int64_t rank, Presence how, Bytes told) {
 Bytes MessageRouter::LastWord() { return Share({.kind = Kind::kBye, .rank = -1}); }
 
 void MessageRouter::EndTurn() {
-  if (told_ == went_.size()) return;
+  if (num_announced_absent_ == absent_.size()) return;
   // One message for all ranks that left in this turn, and none to those ranks: so when many ranks
   // leave together, the work is linear.
-  auto told = std::make_shared<std::string>();
-  for (size_t i = told_; i < went_.size(); ++i) *told += *farewells_[went_[i]];
-  told_ = went_.size();
-  SendToAll(std::move(told));
+  auto farewells = std::make_shared<std::string>();
+  for (size_t i = num_announced_absent_; i < absent_.size(); ++i) {
+    *farewells += *farewells_[absent_[i]];
+  }
+  num_announced_absent_ = absent_.size();
+  SendToAll(std::move(farewells));
 }
 
 void MessageRouter::Send(int64_t rank, const Frame& frame) { post_(rank, Share(frame)); }

@@ -98,7 +98,7 @@ class MessageRouter {
   // The rank at index `place` leaves the root. Returns the next root; the last rank erases it.
   Roots::iterator Part(Roots::iterator root, size_t place);
   static Bytes LastWord();  // the hub's kBye
-  void Went(int64_t rank, Presence how, Bytes told);
+  void MarkAbsent(int64_t rank, Presence how, Bytes farewell);
   void Send(int64_t rank, const Frame& frame);
   void SendToRoot(const Root& root, const Frame& frame, int64_t but);
   void SendToAll(const Bytes& frames);
@@ -106,9 +106,9 @@ class MessageRouter {
   const int64_t world_size_;
   const std::function<void(int64_t, const Bytes&)> post_;
   std::vector<Presence> presence_;
-  std::vector<Bytes> farewells_;  // by rank: its kBye, kLeave or kGone; null while it is present
-  std::vector<int64_t> went_;     // ranks that have left or are gone, in order
-  size_t told_ = 0;               // the prefix of went_ that was sent to all
+  std::vector<Bytes> farewells_;     // by rank: its kBye, kLeave or kGone; null while it is present
+  std::vector<int64_t> absent_;      // ranks that have left or are gone, in order
+  size_t num_announced_absent_ = 0;  // how many of absent_, from the first, all ranks know of
   std::map<int64_t, std::string> refused_;
   std::string note_;
   int64_t first_exchange_ = 0;  // all earlier ones are done

@@ -1,6 +1,6 @@
-// Helpers for the bodies of CUDA kernels: a thread's place in the grid, and access to memory by
-// address. A body is a function of a kernel's parameters and the thread's place. nvcc compiles it
-// for the device (kernels.cu); any compiler compiles it for the CPU, where
+// Helpers for the bodies of CUDA kernels: a thread's position in the grid, and access to memory by
+// address. A body is a function of a kernel's parameters and the thread's position. nvcc compiles
+// it for the device (kernels.cu); any compiler compiles it for the CPU, where
 // testing/internal/cuda/emulator.h runs a whole grid thread by thread.
 //
 //   FillBody(params, {.block = blockIdx.x, .blocks = gridDim.x, .thread = threadIdx.x});
@@ -22,7 +22,7 @@
 namespace meshift::cuda {
 
 // Grids and blocks have one dimension.
-struct Place {
+struct ThreadPosition {
   uint32_t block;
   uint32_t blocks;
   uint32_t thread;

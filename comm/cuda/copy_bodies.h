@@ -155,12 +155,13 @@ MESHIFT_HOST_DEVICE inline void MoveRuns(const CopyBoxesParams& params, const Co
   }
 }
 
-MESHIFT_HOST_DEVICE inline void CopyBoxesBody(const CopyBoxesParams& params, Place place) {
-  for (uint32_t tile = place.block; tile < params.num_tiles; tile += place.blocks) {
+MESHIFT_HOST_DEVICE inline void CopyBoxesBody(const CopyBoxesParams& params,
+                                              ThreadPosition position) {
+  for (uint32_t tile = position.block; tile < params.num_tiles; tile += position.blocks) {
     const uint32_t i = BoxOfTile(params, tile);
     const CopyBox& box = params.boxes[i];
     const uint32_t before = i == 0 ? 0 : params.boxes[i - 1].tile_end;
-    const uint32_t first = (tile - before) * kTileUnits + place.thread;
+    const uint32_t first = (tile - before) * kTileUnits + position.thread;
     if (box.run_bytes > 0) {
       MoveRuns(params, box, first);
       continue;

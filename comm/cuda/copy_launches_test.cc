@@ -119,7 +119,7 @@ class Boxes {
       copy.dst = expected_[i].data() + offsets_[i].second;
       const auto twin = StridedCopy::Create(copy, dtype_);
       ASSERT_TRUE(twin.ok()) << twin.status();
-      twin->Run();
+      twin->Execute();
       copy.dst = actual_[i].data() + offsets_[i].second;
       copies.push_back(copy);
     }

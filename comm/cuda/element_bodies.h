@@ -93,14 +93,14 @@ MESHIFT_HOST_DEVICE void Store(uint64_t address, const Elements<A, T>& elements)
 }
 
 // The first index of this thread in a grid-stride loop, and the stride.
-MESHIFT_HOST_DEVICE inline uint64_t FirstOf(Place place) {
-  return static_cast<uint64_t>(place.block) * kThreads + place.thread;
+MESHIFT_HOST_DEVICE inline uint64_t FirstOf(ThreadPosition position) {
+  return static_cast<uint64_t>(position.block) * kThreads + position.thread;
 }
-MESHIFT_HOST_DEVICE inline uint64_t StepOf(Place place) {
-  return static_cast<uint64_t>(place.blocks) * kThreads;
+MESHIFT_HOST_DEVICE inline uint64_t StepOf(ThreadPosition position) {
+  return static_cast<uint64_t>(position.blocks) * kThreads;
 }
 
-MESHIFT_HOST_DEVICE inline void FillBody(const FillParams& params, Place place) {
+MESHIFT_HOST_DEVICE inline void FillBody(const FillParams& params, ThreadPosition position) {
   const uint64_t end = params.data + params.count * params.element_bytes;
   const uint64_t mask = params.element_bytes - 1;
   // The 16 bytes at every address that is a multiple of 16 are equal.
@@ -108,7 +108,7 @@ MESHIFT_HOST_DEVICE inline void FillBody(const FillParams& params, Place place) 
   MESHIFT_UNROLL
   for (uint64_t i = 0; i < 16; ++i) pattern.values[i] = params.element[(i - params.data) & mask];
   const uint64_t begin = params.data & ~uint64_t{15};
-  for (uint64_t n = FirstOf(place); begin + 16 * n < end; n += StepOf(place)) {
+  for (uint64_t n = FirstOf(position); begin + 16 * n < end; n += StepOf(position)) {
     const uint64_t address = begin + 16 * n;
     if (address >= params.data && address + 16 <= end) {
       *At<Vector<uint8_t, 16>>(address) = pattern;
@@ -137,12 +137,13 @@ struct ComplexCast {
 // Casts the elements [begin, end); their number is a multiple of A::kLanes.
 template <typename Conversion, typename A>
 MESHIFT_HOST_DEVICE void CastRange(const CastParams& params, uint64_t begin, uint64_t end,
-                                   Place place) {
+                                   ThreadPosition position) {
   using In = typename Conversion::In;
   using Out = typename Conversion::Out;
   const uint64_t vectors = (end - begin) / A::kLanes;
   const uint64_t batch = uint64_t{A::kBatch} * kThreads;
-  for (uint64_t n = place.block * batch + place.thread; n < vectors; n += place.blocks * batch) {
+  for (uint64_t n = position.block * batch + position.thread; n < vectors;
+       n += position.blocks * batch) {
     Packed<A, In> in[A::kBatch];
     MESHIFT_UNROLL
     for (int j = 0; j < A::kBatch; ++j) {
@@ -163,7 +164,8 @@ MESHIFT_HOST_DEVICE void CastRange(const CastParams& params, uint64_t begin, uin
 }
 
 template <typename Conversion>
-MESHIFT_HOST_DEVICE void CastElements(const CastParams& params, uint64_t count, Place place) {
+MESHIFT_HOST_DEVICE void CastElements(const CastParams& params, uint64_t count,
+                                      ThreadPosition position) {
   using In = typename Conversion::In;
   using Out = typename Conversion::Out;
   // The wider dtype is accessed in vectors of 16 bytes; a thread issues up to four at a time.
@@ -172,41 +174,41 @@ MESHIFT_HOST_DEVICE void CastElements(const CastParams& params, uint64_t count, 
   uint64_t done = 0;
   if (params.access == kAccessVectors) {
     done = count / kLanes * kLanes;
-    CastRange<Conversion, Vectors>(params, 0, done, place);
+    CastRange<Conversion, Vectors>(params, 0, done, position);
   }
   if (params.access == kAccessBytes) {
-    CastRange<Conversion, ByteAccesses>(params, 0, count, place);
+    CastRange<Conversion, ByteAccesses>(params, 0, count, position);
   } else {
-    CastRange<Conversion, ElementAccesses>(params, done, count, place);
+    CastRange<Conversion, ElementAccesses>(params, done, count, position);
   }
 }
 
 template <int kFrom, int kTo>
-MESHIFT_HOST_DEVICE void CastReal(const CastParams& params, Place place) {
+MESHIFT_HOST_DEVICE void CastReal(const CastParams& params, ThreadPosition position) {
   if constexpr (kFrom != kTo) {
     using Conversion = RealCast<decltype(CodecFor<kFrom>()), decltype(CodecFor<kTo>())>;
-    CastElements<Conversion>(params, params.count, place);
+    CastElements<Conversion>(params, params.count, position);
   }
 }
 
 template <int kFrom, int kTo>
-MESHIFT_HOST_DEVICE void CastToComplex(const CastParams& params, Place place) {
+MESHIFT_HOST_DEVICE void CastToComplex(const CastParams& params, ThreadPosition position) {
   using Part = typename decltype(CodecFor<kTo>())::Component;
-  CastElements<ComplexCast<decltype(CodecFor<kFrom>()), Part>>(params, params.count, place);
+  CastElements<ComplexCast<decltype(CodecFor<kFrom>()), Part>>(params, params.count, position);
 }
 
 // The body of the kernel for source dtype kFrom.
 template <int kFrom>
-MESHIFT_HOST_DEVICE void CastBody(const CastParams& params, Place place) {
+MESHIFT_HOST_DEVICE void CastBody(const CastParams& params, ThreadPosition position) {
   if constexpr (kFrom == kCodeC64 || kFrom == kCodeC128) {
     using From = typename decltype(CodecFor<kFrom>())::Component;
     using To = std::conditional_t<kFrom == kCodeC64, F64Codec, F32Codec>;
-    CastElements<RealCast<From, To>>(params, 2 * params.count, place);
+    CastElements<RealCast<From, To>>(params, 2 * params.count, position);
   } else {
     switch (params.dst_dtype) {
 #define MESHIFT_CAST_TO(code) \
   case code:                  \
-    return CastReal<kFrom, code>(params, place);
+    return CastReal<kFrom, code>(params, position);
       MESHIFT_CAST_TO(kCodeBool)
       MESHIFT_CAST_TO(kCodeI8)
       MESHIFT_CAST_TO(kCodeI16)
@@ -224,9 +226,9 @@ MESHIFT_HOST_DEVICE void CastBody(const CastParams& params, Place place) {
       MESHIFT_CAST_TO(kCodeF8E5M2)
 #undef MESHIFT_CAST_TO
       case kCodeC64:
-        return CastToComplex<kFrom, kCodeC64>(params, place);
+        return CastToComplex<kFrom, kCodeC64>(params, position);
       case kCodeC128:
-        return CastToComplex<kFrom, kCodeC128>(params, place);
+        return CastToComplex<kFrom, kCodeC128>(params, position);
       default:
         return;
     }
@@ -284,14 +286,14 @@ MESHIFT_HOST_DEVICE void CombineInputs(const ReduceParams& params, Reducer reduc
 // Reduces the elements [begin, stop); their number is a multiple of A::kLanes.
 template <typename Reducer, typename A, int kInputs>
 MESHIFT_HOST_DEVICE void ReduceRange(const ReduceParams& params, Reducer reducer, uint64_t begin,
-                                     uint64_t stop, Place place) {
+                                     uint64_t stop, ThreadPosition position) {
   using Stored = typename Reducer::Stored;
   using Acc = typename Reducer::Acc;
   const uint32_t num_inputs = params.base.num_inputs;
   const uint32_t first_end = EndOfBlock(params, 0);
   const uint64_t tile = uint64_t{A::kBatch} * A::kLanes * kThreads;
-  for (uint64_t n = begin + place.block * tile + place.thread * uint64_t{A::kLanes}; n < stop;
-       n += place.blocks * tile) {
+  for (uint64_t n = begin + position.block * tile + position.thread * uint64_t{A::kLanes}; n < stop;
+       n += position.blocks * tile) {
     Acc acc[A::kBatch][A::kLanes];
     CombineInputs<Reducer, A, kInputs>(params, reducer, n, stop, 0, first_end, acc);
     for (uint32_t k = first_end; k < num_inputs; k = EndOfBlock(params, k)) {
@@ -317,85 +319,86 @@ MESHIFT_HOST_DEVICE void ReduceRange(const ReduceParams& params, Reducer reducer
 
 template <typename Reducer>
 MESHIFT_HOST_DEVICE void ReduceElements(const ReduceParams& params, Reducer reducer, uint64_t count,
-                                        Place place) {
+                                        ThreadPosition position) {
   constexpr int kLanes = 16 / sizeof(typename Reducer::Stored);
   uint64_t done = 0;
   if (params.base.access == kAccessVectors) {
     done = count / kLanes * kLanes;
-    ReduceRange<Reducer, VectorAccesses<kLanes, 1>, 4>(params, reducer, 0, done, place);
+    ReduceRange<Reducer, VectorAccesses<kLanes, 1>, 4>(params, reducer, 0, done, position);
   }
   if (params.base.access == kAccessBytes) {
-    ReduceRange<Reducer, ByteAccesses, 1>(params, reducer, 0, count, place);
+    ReduceRange<Reducer, ByteAccesses, 1>(params, reducer, 0, count, position);
   } else {
-    ReduceRange<Reducer, ElementAccesses, 1>(params, reducer, done, count, place);
+    ReduceRange<Reducer, ElementAccesses, 1>(params, reducer, done, count, position);
   }
 }
 
 template <typename T>
-MESHIFT_HOST_DEVICE void ReduceIntegers(const ReduceParams& params, Place place) {
+MESHIFT_HOST_DEVICE void ReduceIntegers(const ReduceParams& params, ThreadPosition position) {
   const uint64_t count = params.base.count;
   switch (params.base.op) {
     case kCodeSum:
-      return ReduceElements(params, IntReducer<T, kCodeSum>(), count, place);
+      return ReduceElements(params, IntReducer<T, kCodeSum>(), count, position);
     case kCodeAvg:
-      return ReduceElements(params, IntAverager<T>(params.base.divisor), count, place);
+      return ReduceElements(params, IntAverager<T>(params.base.divisor), count, position);
     case kCodeProduct:
-      return ReduceElements(params, IntReducer<T, kCodeProduct>(), count, place);
+      return ReduceElements(params, IntReducer<T, kCodeProduct>(), count, position);
     case kCodeMin:
-      return ReduceElements(params, IntReducer<T, kCodeMin>(), count, place);
+      return ReduceElements(params, IntReducer<T, kCodeMin>(), count, position);
     case kCodeMax:
-      return ReduceElements(params, IntReducer<T, kCodeMax>(), count, place);
+      return ReduceElements(params, IntReducer<T, kCodeMax>(), count, position);
     case kCodeAnd:
-      return ReduceElements(params, IntReducer<T, kCodeAnd>(), count, place);
+      return ReduceElements(params, IntReducer<T, kCodeAnd>(), count, position);
     case kCodeOr:
-      return ReduceElements(params, IntReducer<T, kCodeOr>(), count, place);
+      return ReduceElements(params, IntReducer<T, kCodeOr>(), count, position);
     case kCodeXor:
-      return ReduceElements(params, IntReducer<T, kCodeXor>(), count, place);
+      return ReduceElements(params, IntReducer<T, kCodeXor>(), count, position);
     default:
       return;
   }
 }
 
 template <typename C>
-MESHIFT_HOST_DEVICE void SumFloats(const ReduceParams& params, uint64_t count, Place place) {
+MESHIFT_HOST_DEVICE void SumFloats(const ReduceParams& params, uint64_t count,
+                                   ThreadPosition position) {
   const int64_t divisor = params.base.divisor;
   if (params.base.op == kCodeAvg) {
     return (divisor & (divisor - 1)) == 0
-               ? ReduceElements(params, FloatScaler<C>(divisor), count, place)
-               : ReduceElements(params, FloatAverager<C>(divisor), count, place);
+               ? ReduceElements(params, FloatScaler<C>(divisor), count, position)
+               : ReduceElements(params, FloatAverager<C>(divisor), count, position);
   }
-  ReduceElements(params, FloatReducer<C, Add>(), count, place);
+  ReduceElements(params, FloatReducer<C, Add>(), count, position);
 }
 
 template <typename C>
-MESHIFT_HOST_DEVICE void ReduceFloats(const ReduceParams& params, Place place) {
+MESHIFT_HOST_DEVICE void ReduceFloats(const ReduceParams& params, ThreadPosition position) {
   const uint64_t count = params.base.count;
   switch (params.base.op) {
     case kCodeProduct:
-      return ReduceElements(params, FloatReducer<C, Multiply>(), count, place);
+      return ReduceElements(params, FloatReducer<C, Multiply>(), count, position);
     case kCodeMin:
-      return ReduceElements(params, FloatExtreme<C, true>(), count, place);
+      return ReduceElements(params, FloatExtreme<C, true>(), count, position);
     case kCodeMax:
-      return ReduceElements(params, FloatExtreme<C, false>(), count, place);
+      return ReduceElements(params, FloatExtreme<C, false>(), count, position);
     default:
-      return SumFloats<C>(params, count, place);
+      return SumFloats<C>(params, count, position);
   }
 }
 
 // The body of the kernel for a dtype.
 template <int kDType>
-MESHIFT_HOST_DEVICE void ReduceBody(const ReduceParams& params, Place place) {
+MESHIFT_HOST_DEVICE void ReduceBody(const ReduceParams& params, ThreadPosition position) {
   using Codec = decltype(CodecFor<kDType>());
   if constexpr (kDType == kCodeC64 || kDType == kCodeC128) {
     using C = typename Codec::Component;
     if (params.base.op == kCodeProduct) {
-      return ReduceElements(params, ComplexMultiplier<C>(), params.base.count, place);
+      return ReduceElements(params, ComplexMultiplier<C>(), params.base.count, position);
     }
-    SumFloats<C>(params, 2 * params.base.count, place);
+    SumFloats<C>(params, 2 * params.base.count, position);
   } else if constexpr (kDType >= kCodeI8 && kDType <= kCodeU64) {
-    ReduceIntegers<typename Codec::Stored>(params, place);
+    ReduceIntegers<typename Codec::Stored>(params, position);
   } else {
-    ReduceFloats<Codec>(params, place);
+    ReduceFloats<Codec>(params, position);
   }
 }
 

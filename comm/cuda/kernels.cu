@@ -7,7 +7,7 @@
 namespace meshift::cuda {
 namespace {
 
-__device__ Place Here() { return {blockIdx.x, gridDim.x, threadIdx.x}; }
+__device__ ThreadPosition Here() { return {blockIdx.x, gridDim.x, threadIdx.x}; }
 
 // The minimum number of blocks per multiprocessor, for __launch_bounds__. With more blocks
 // registers would spill; meshift_copy_boxes already spills one.

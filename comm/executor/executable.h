@@ -7,7 +7,7 @@
 //                                               /*done=*/nullptr));
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));
 //
-// A program may be enqueued in parts, each on its own stream (comm/program/program_parts.h). The
+// A program may be enqueued in parts, each on its own stream (comm/program/program_segments.h). The
 // program and its communicators must outlive the executable. The sizes of the buffers are not
 // checked. Not a public header.
 #ifndef MESHIFT_COMM_EXECUTOR_EXECUTABLE_H_

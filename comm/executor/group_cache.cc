@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
   return cache;
 }
 
-absl::Status GroupCache::StayOut(Engine* engine, const DeviceMesh& mesh) {
+absl::Status GroupCache::SplitWithoutGroup(Engine* engine, const DeviceMesh& mesh) {
   return mesh.NumRanks() > 1 ? engine->SplitNoColor(*engine->world()) : absl::OkStatus();
 }
 
@@ -72,17 +72,17 @@ absl::Status GroupCache::CheckMesh(const DeviceMesh& root, const DeviceMesh& mes
 absl::StatusOr<Communicator*> GroupCache::Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                               const GroupOptions& options) {
   const MutexLock making(making_);
-  Asked asked{mesh, group.mesh_dims, options.ToString()};
+  Request request{mesh, group.mesh_dims, options.ToString()};
   {
     const MutexLock lock(mutex_);
-    if (const auto it = asked_.find(asked); it != asked_.end()) {
+    if (const auto it = by_request_.find(request); it != by_request_.end()) {
       if (it->second != nullptr) ++stats_.reused;
       return it->second;
     }
   }
   MESHIFT_ASSIGN_OR_RETURN(Communicator * found, Find(mesh, group, options));
   const MutexLock lock(mutex_);
-  asked_.emplace(std::move(asked), found);
+  by_request_.emplace(std::move(request), found);
   return found;
 }
 

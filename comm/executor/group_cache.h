@@ -44,7 +44,7 @@ class GroupCache {
   static absl::StatusOr<std::unique_ptr<GroupCache>> Create(Engine* engine, const DeviceMesh& mesh);
   // The counterpart of Create() on ranks of the world that are not in `mesh`, for engines in which
   // all ranks take part in splits (Engine::SplitNoColor).
-  static absl::Status StayOut(Engine* engine, const DeviceMesh& mesh);
+  static absl::Status SplitWithoutGroup(Engine* engine, const DeviceMesh& mesh);
 
   // The communicator of `group`, a group over group.mesh_dims of `mesh`; null if the group has no
   // ranks. The cache owns it. O(1) if it was requested before. INVALID_ARGUMENT: the group has one
@@ -64,14 +64,14 @@ class GroupCache {
 
  private:
   using CacheKey = std::pair<RankList, std::string>;  // ranks, and GroupOptions::ToString()
-  struct Asked {
+  struct Request {
     DeviceMesh mesh;
     DimSet mesh_dims;
     std::string options;
-    friend bool operator==(const Asked&, const Asked&) = default;
+    friend bool operator==(const Request&, const Request&) = default;
     template <typename H>
-    friend H AbslHashValue(H h, const Asked& a) {
-      return H::combine(std::move(h), a.mesh, a.mesh_dims, a.options);
+    friend H AbslHashValue(H h, const Request& r) {
+      return H::combine(std::move(h), r.mesh, r.mesh_dims, r.options);
     }
   };
 
@@ -92,7 +92,7 @@ class GroupCache {
   bool root_used_ MESHIFT_GUARDED_BY(mutex_) = false;
   GroupCacheStats stats_ MESHIFT_GUARDED_BY(mutex_);
   // Communicators by request, and by ranks; and the keys of the partitions that are split.
-  absl::flat_hash_map<Asked, Communicator*> asked_ MESHIFT_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Request, Communicator*> by_request_ MESHIFT_GUARDED_BY(mutex_);
   absl::flat_hash_map<CacheKey, std::shared_ptr<Communicator>> groups_ MESHIFT_GUARDED_BY(mutex_);
   absl::flat_hash_set<std::string> partitions_ MESHIFT_GUARDED_BY(mutex_);
 };

@@ -71,8 +71,8 @@ TEST(GroupCacheTest, PartOfTheWorldHasARootOfItsOwn) {
 
 TEST(GroupCacheTest, RankThatStaysOutTakesPartInTheSplit) {
   FakeEngine engine(0, 8);
-  ASSERT_TRUE(GroupCache::StayOut(&engine, Mesh("a=2,b=2@6,7,2,3")).ok());
-  ASSERT_TRUE(GroupCache::StayOut(&engine, Mesh("a=1@2")).ok());
+  ASSERT_TRUE(GroupCache::SplitWithoutGroup(&engine, Mesh("a=2,b=2@6,7,2,3")).ok());
+  ASSERT_TRUE(GroupCache::SplitWithoutGroup(&engine, Mesh("a=1@2")).ok());
   EXPECT_EQ(engine.log(), Lines{"skip_split of {0,1,2,3,4,5,6,7}"});
 }
 

@@ -8,9 +8,9 @@
 namespace meshift::run_internal {
 
 absl::StatusOr<std::unique_ptr<GroupStream>> GroupStream::Create(Engine* engine) {
-  auto lane = std::unique_ptr<GroupStream>(new GroupStream(engine));
-  MESHIFT_ASSIGN_OR_RETURN(lane->stream_, engine->CreateStream());
-  return lane;
+  auto group_stream = std::unique_ptr<GroupStream>(new GroupStream(engine));
+  MESHIFT_ASSIGN_OR_RETURN(group_stream->stream_, engine->CreateStream());
+  return group_stream;
 }
 
 absl::Status GroupStream::Grow(int64_t bytes) {
@@ -72,15 +72,15 @@ void GroupStream::NoteDone(int64_t use) {
 GroupStreams::~GroupStreams() {
   // End all streams before any workspace is freed: a program that uses one stream's workspace may
   // end on another stream.
-  for (const auto& [communicator, lane] : lanes_) lane->EndStream();
+  for (const auto& [communicator, group_stream] : group_streams_) group_stream->EndStream();
 }
 
 absl::StatusOr<GroupStream*> GroupStreams::Of(Communicator* communicator) {
-  std::unique_ptr<GroupStream>& lane = lanes_[single_ ? nullptr : communicator];
-  if (lane == nullptr) {
-    MESHIFT_ASSIGN_OR_RETURN(lane, GroupStream::Create(engine_));
+  std::unique_ptr<GroupStream>& group_stream = group_streams_[single_ ? nullptr : communicator];
+  if (group_stream == nullptr) {
+    MESHIFT_ASSIGN_OR_RETURN(group_stream, GroupStream::Create(engine_));
   }
-  return lane.get();
+  return group_stream.get();
 }
 
 }  // namespace meshift::run_internal

@@ -1,11 +1,11 @@
 // The streams on which a redistributor runs programs: one for each communicator, and one for
 // programs without any. Each has a workspace for the programs that begin on it.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(GroupStream * lane, streams.Of(communicator));
-//   MESHIFT_ASSIGN_OR_RETURN(void* workspace, lane->Reserve(bytes));
-//   MESHIFT_RETURN_IF_ERROR(lane->BeginUse());
-//   ... work that begins on lane->stream() and ends on another stream, `end` ...
-//   MESHIFT_ASSIGN_OR_RETURN(int64_t use, lane->EndUse(end));
+//   MESHIFT_ASSIGN_OR_RETURN(GroupStream * group_stream, streams.Of(communicator));
+//   MESHIFT_ASSIGN_OR_RETURN(void* workspace, group_stream->Reserve(bytes));
+//   MESHIFT_RETURN_IF_ERROR(group_stream->BeginUse());
+//   ... work that begins on group_stream->stream() and ends on another stream, `end` ...
+//   MESHIFT_ASSIGN_OR_RETURN(int64_t use, group_stream->EndUse(end));
 //
 // Work that uses a workspace waits, on its stream, for earlier work that uses the same one. The
 // calling thread never waits. Errors are the engine's. Not thread-safe, except NoteDone(). Internal
@@ -90,7 +90,7 @@ class GroupStreams {
  private:
   Engine* const engine_;
   const bool single_;
-  absl::flat_hash_map<Communicator*, std::unique_ptr<GroupStream>> lanes_;
+  absl::flat_hash_map<Communicator*, std::unique_ptr<GroupStream>> group_streams_;
 };
 
 }  // namespace meshift::run_internal

@@ -34,7 +34,7 @@ void CastReal(const void* src, void* dst, int64_t count) {
   using In = typename From::Stored;
   using Out = typename To::Stored;
   const DefaultFloatMode mode;
-  ForThisMachine([=](auto) MESHIFT_INLINE {
+  RunAtBestSimdLevel([=](auto) MESHIFT_INLINE {
     const char* __restrict in = static_cast<const char*>(src);
     char* __restrict out = static_cast<char*>(dst);
     for (int64_t i = 0; i < count; ++i) {
@@ -51,7 +51,7 @@ void CastRealToComplex(const void* src, void* dst, int64_t count) {
   using In = typename From::Stored;
   using Out = typename To::Stored;
   const DefaultFloatMode mode;
-  ForThisMachine([=](auto) MESHIFT_INLINE {
+  RunAtBestSimdLevel([=](auto) MESHIFT_INLINE {
     const char* __restrict in = static_cast<const char*>(src);
     char* __restrict out = static_cast<char*>(dst);
     for (int64_t i = 0; i < count; ++i) {

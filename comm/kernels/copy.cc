@@ -42,19 +42,19 @@ absl::StatusOr<StridedCopy> StridedCopy::Create(const BoxCopy& copy, DType dtype
 }
 
 absl::Status StridedCopy::Reset(const BoxCopy& copy, DType dtype) {
-  MESHIFT_RETURN_IF_ERROR(Lay(copy.shape, copy.src_strides, copy.dst_strides, dtype));
+  MESHIFT_RETURN_IF_ERROR(SetLayout(copy.shape, copy.src_strides, copy.dst_strides, dtype));
   if (bytes_ > 0 && (copy.src == nullptr || copy.dst == nullptr)) {
     return InvalidArgument("the {} of a copy of {} elements is null",
                            copy.src == nullptr ? "source" : "target", NumElements(copy.shape));
   }
-  Place(static_cast<const char*>(copy.src), static_cast<char*>(copy.dst));
+  SetAddresses(static_cast<const char*>(copy.src), static_cast<char*>(copy.dst));
   return absl::OkStatus();
 }
 
-absl::Status StridedCopy::Lay(const Shape& shape, const Shape& src_strides,
-                              const Shape& dst_strides, DType dtype) {
+absl::Status StridedCopy::SetLayout(const Shape& shape, const Shape& src_strides,
+                                    const Shape& dst_strides, DType dtype) {
   MESHIFT_RETURN_IF_ERROR(CheckCopy(shape, src_strides, dst_strides));
-  Place(nullptr, nullptr);
+  SetAddresses(nullptr, nullptr);
   shape_.clear();
   src_strides_.clear();
   dst_strides_.clear();
@@ -120,7 +120,7 @@ int StridedCopy::DenseInSource() const {
   return -1;
 }
 
-void StridedCopy::RunUnits(int64_t begin, int64_t end, int64_t stream_bytes) const {
+void StridedCopy::ExecuteUnits(int64_t begin, int64_t end, int64_t stream_bytes) const {
   if (begin >= end) return;
   if (shape_.empty()) {
     CopyRun(src_ + begin, dst_ + begin, end - begin, bytes_ >= stream_bytes);

@@ -3,7 +3,7 @@
 // transposes elements of up to 16 bytes goes in tiles.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(StridedCopy copy, StridedCopy::Create(box_copy, DType::kBF16));
-//   copy.Run();
+//   copy.Execute();
 //
 // Source and target must not overlap; that is not checked. Addresses need no alignment.
 #ifndef MESHIFT_COMM_KERNELS_COPY_H_
@@ -20,21 +20,21 @@
 
 namespace meshift {
 
-// A BoxCopy that is prepared to run. Does not own the memory. Threads may run parts of it at the
-// same time.
+// A BoxCopy that is prepared to execute. Does not own the memory. Threads may execute parts of it
+// at the same time.
 class StridedCopy {
  public:
   // INVALID_ARGUMENT if the ranks of shape and strides differ, a size is negative, a pointer is
   // null although there are elements, or packed f4e2m1 elements would be cut inside a byte.
   static absl::StatusOr<StridedCopy> Create(const BoxCopy& copy, DType dtype);
   StridedCopy() = default;  // copies nothing
-  // As Create, in place. After an error the object must not be run.
+  // As Create, in place. After an error the object must not be executed.
   absl::Status Reset(const BoxCopy& copy, DType dtype);
-  // The two halves of Reset: Lay prepares the copy without addresses, and Place sets these, without
-  // a check.
-  absl::Status Lay(const Shape& shape, const Shape& src_strides, const Shape& dst_strides,
-                   DType dtype);
-  void Place(const char* src, char* dst) {
+  // The two halves of Reset: SetLayout prepares the copy without addresses, and SetAddresses sets
+  // these, without a check.
+  absl::Status SetLayout(const Shape& shape, const Shape& src_strides, const Shape& dst_strides,
+                         DType dtype);
+  void SetAddresses(const char* src, char* dst) {
     src_ = src;
     dst_ = dst;
   }
@@ -53,8 +53,8 @@ class StridedCopy {
   int64_t units() const { return units_; }
   // Copies the units [begin, end). A copy of `stream_bytes` or more in total uses non-temporal
   // stores, which bypass the caches, if runs are long enough.
-  void RunUnits(int64_t begin, int64_t end, int64_t stream_bytes = kStreamBytes) const;
-  void Run(int64_t stream_bytes = kStreamBytes) const { RunUnits(0, units_, stream_bytes); }
+  void ExecuteUnits(int64_t begin, int64_t end, int64_t stream_bytes = kStreamBytes) const;
+  void Execute(int64_t stream_bytes = kStreamBytes) const { ExecuteUnits(0, units_, stream_bytes); }
 
  private:
   // The dim that is contiguous in the source of a transposing copy, whose last dim is contiguous in

@@ -88,7 +88,7 @@ MESHIFT_INLINE inline void StreamRun(const char* src, char* dst, int64_t bytes) 
 
 template <int kBytes>
 void MoveRuns(CopyRow row) {
-  ForThisMachine([row](auto) MESHIFT_INLINE {
+  RunAtBestSimdLevel([row](auto) MESHIFT_INLINE {
     for (int64_t i = 0; i < row.count; ++i) {
       MoveRun<kBytes>(row.src + i * row.src_stride, row.dst + i * row.dst_stride, row.bytes);
     }
@@ -169,13 +169,14 @@ void CopyRun(const char* src, char* dst, int64_t bytes, bool stream) {
     std::memcpy(dst, src, bytes);
     return;
   }
-  ForThisMachine([=](auto level) MESHIFT_INLINE { StreamRun<decltype(level)>(src, dst, bytes); });
+  RunAtBestSimdLevel([=](auto level)
+                         MESHIFT_INLINE { StreamRun<decltype(level)>(src, dst, bytes); });
   EndStreaming();
 }
 
 void CopyRuns(const CopyRow& row, bool stream) {
   if (stream) {
-    ForThisMachine([row](auto level) MESHIFT_INLINE {
+    RunAtBestSimdLevel([row](auto level) MESHIFT_INLINE {
       for (int64_t i = 0; i < row.count; ++i) {
         StreamRun<decltype(level)>(row.src + i * row.src_stride, row.dst + i * row.dst_stride,
                                    row.bytes);

@@ -83,8 +83,8 @@ RC_GTEST_PROP(StridedCopy, CopiesAsElementByElement, ()) {
   RC_ASSERT(ready.ok());
   RC_ASSERT(ready->bytes() == NumElements(copy.shape) * bytes);
   const int64_t cut = *rc::gen::inRange<int64_t>(0, ready->units() + 1);
-  ready->RunUnits(cut, ready->units());
-  ready->RunUnits(0, cut);
+  ready->ExecuteUnits(cut, ready->units());
+  ready->ExecuteUnits(0, cut);
   RC_ASSERT(actual == expected);
 }
 
@@ -132,7 +132,7 @@ TEST(StridedCopy, InnerLoopsCopyAsElementByElement) {
       if (c.misalignment == 0) copy.dst = expected.data() + at;
       NaiveCopy(copy, bytes);
       copy.dst = actual.data() + (c.misalignment == 0 ? at : c.misalignment);
-      StridedCopy::Create(copy, dtype)->Run();
+      StridedCopy::Create(copy, dtype)->Execute();
       ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size()), 0)
           << bytes << "-byte elements, run " << c.shape.back();
     }
@@ -147,7 +147,7 @@ TEST(StridedCopy, MergesContiguousDims) {
   const auto ready = StridedCopy::Create(copy, DType::kF32);
   ASSERT_TRUE(ready.ok());
   EXPECT_EQ(ready->units(), 240);  // one run of bytes
-  ready->Run();
+  ready->Execute();
   EXPECT_EQ(from, to);
 }
 
@@ -161,7 +161,7 @@ TEST(StridedCopy, MergesDimsInAnyOrder) {
   ASSERT_TRUE(ready.ok());
   EXPECT_EQ(ready->run_bytes(), 240);
   EXPECT_TRUE(ready->shape().empty());
-  ready->Run();
+  ready->Execute();
   EXPECT_EQ(from, to);
 }
 
@@ -169,19 +169,19 @@ TEST(StridedCopy, IsMadeAnewInPlace) {
   const std::vector<float> from = {0, 1, 2, 3, 4, 5};
   std::vector<float> to(6);
   StridedCopy copy;
-  copy.Run();
+  copy.Execute();
   ASSERT_TRUE(copy.Reset({from.data(), to.data(), {3, 2}, {2, 1}, {1, 3}}, DType::kF32).ok());
-  copy.Run();
+  copy.Execute();
   EXPECT_EQ(to, (std::vector<float>{0, 2, 4, 1, 3, 5}));
   ASSERT_TRUE(copy.Reset({from.data(), to.data(), {2}, {1}, {1}}, DType::kF32).ok());
   EXPECT_EQ(copy.bytes(), 8);
   EXPECT_TRUE(copy.shape().empty());
-  copy.Run();
+  copy.Execute();
   EXPECT_EQ(to, (std::vector<float>{0, 1, 4, 1, 3, 5}));
   ASSERT_TRUE(copy.Reset({nullptr, nullptr, {0}, {1}, {1}}, DType::kF32).ok());
   EXPECT_EQ(copy.bytes(), 0);
   EXPECT_EQ(copy.units(), 0);
-  copy.Run();
+  copy.Execute();
 }
 
 TEST(StridedCopy, IsPlacedAnywhere) {
@@ -189,15 +189,15 @@ TEST(StridedCopy, IsPlacedAnywhere) {
   std::vector<float> to(6);
   const auto chars = [](const float* at) { return reinterpret_cast<const char*>(at); };
   StridedCopy copy;
-  ASSERT_TRUE(copy.Lay({3}, {2}, {1}, DType::kF32).ok());
+  ASSERT_TRUE(copy.SetLayout({3}, {2}, {1}, DType::kF32).ok());
   EXPECT_EQ(copy.src(), nullptr);
   EXPECT_EQ(copy.bytes(), 12);
   for (const int place : {0, 1}) {
-    copy.Place(chars(&from[place]), reinterpret_cast<char*>(&to[3 * place]));
-    copy.Run();
+    copy.SetAddresses(chars(&from[place]), reinterpret_cast<char*>(&to[3 * place]));
+    copy.Execute();
   }
   EXPECT_EQ(to, (std::vector<float>{0, 2, 4, 1, 3, 5}));
-  EXPECT_EQ(Message(copy.Lay({3}, {2, 1}, {1}, DType::kF32)),
+  EXPECT_EQ(Message(copy.SetLayout({3}, {2, 1}, {1}, DType::kF32)),
             "a copy of a rank-1 box has 2 source and 1 target strides");
 }
 
@@ -208,7 +208,7 @@ TEST(StridedCopy, CopiesPackedElements) {
   const BoxCopy copy{from.data() + 2, to.data(), {4, 4}, {8, 1}, {4, 1}};
   const auto ready = StridedCopy::Create(copy, DType::kF4E2M1);
   ASSERT_TRUE(ready.ok());
-  ready->Run();
+  ready->Execute();
   EXPECT_EQ(to, (std::vector<uint8_t>{2, 3, 6, 7, 10, 11, 14, 15}));
 }
 
@@ -234,7 +234,7 @@ TEST(StridedCopy, TakesNullWhereThereIsNothing) {
   const auto copy = StridedCopy::Create({nullptr, nullptr, {3, 0}, {0, 1}, {0, 1}}, DType::kF32);
   ASSERT_TRUE(copy.ok());
   EXPECT_EQ(copy->units(), 0);
-  copy->Run();
+  copy->Execute();
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ void ShiftBlock(int64_t shift, int64_t count, typename C::Stored* block) {
 
 template <typename Reducer>
 void DecodeBlock(Reducer reducer, const char* in, int64_t count, typename Reducer::Acc* out) {
-  ForThisMachine([=](auto) MESHIFT_INLINE {
+  RunAtBestSimdLevel([=](auto) MESHIFT_INLINE {
     typename Reducer::Acc* __restrict acc = out;
     for (int64_t i = 0; i < count; ++i) {
       acc[i] = reducer.Decode(Load<typename Reducer::Stored>(in, i));
@@ -78,7 +78,7 @@ void DecodeBlock(Reducer reducer, const char* in, int64_t count, typename Reduce
 
 template <typename Reducer>
 void CombineBlock(Reducer reducer, const char* in, int64_t count, typename Reducer::Acc* inout) {
-  ForThisMachine([=](auto) MESHIFT_INLINE {
+  RunAtBestSimdLevel([=](auto) MESHIFT_INLINE {
     typename Reducer::Acc* __restrict acc = inout;
     for (int64_t i = 0; i < count; ++i) {
       acc[i] = reducer.Combine(acc[i], reducer.Decode(Load<typename Reducer::Stored>(in, i)));
@@ -89,7 +89,7 @@ void CombineBlock(Reducer reducer, const char* in, int64_t count, typename Reduc
 template <typename Reducer>
 void EncodeBlock(Reducer reducer, const typename Reducer::Acc* in, int64_t count,
                  typename Reducer::Stored* out) {
-  ForThisMachine([=](auto) MESHIFT_INLINE {
+  RunAtBestSimdLevel([=](auto) MESHIFT_INLINE {
     const typename Reducer::Acc* __restrict acc = in;
     typename Reducer::Stored* __restrict stored = out;
     for (int64_t i = 0; i < count; ++i) stored[i] = reducer.Encode(acc[i]);

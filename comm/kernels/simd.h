@@ -1,7 +1,9 @@
 // Runs a loop with the widest vector instructions of the machine, in one binary for all x86-64
 // machines.
 //
-//   ForThisMachine([&](auto) MESHIFT_INLINE { for (int i = 0; i < n; ++i) out[i] = a[i] + b[i]; });
+//   RunAtBestSimdLevel([&](auto) MESHIFT_INLINE {
+//     for (int i = 0; i < n; ++i) out[i] = a[i] + b[i];
+//   });
 //
 // The loop is compiled once per level (base, AVX2, AVX-512), and the best level of the machine
 // runs. All functions that it calls must be inlinable. Compile with -O3 and -ffp-contract=off: then
@@ -61,7 +63,7 @@ template <typename Loop>
 
 // Calls `loop` with the Level that it is compiled for, which it may ignore.
 template <typename Loop>
-void ForThisMachine(Loop loop) {
+void RunAtBestSimdLevel(Loop loop) {
   switch (LevelOfThisMachine()) {
 #ifdef MESHIFT_SIMD_LEVELS
     case SimdLevel::kAvx512:

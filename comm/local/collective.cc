@@ -96,8 +96,9 @@ std::string CollectiveCall::ToString() const {
     std::vector<int64_t> counts;
     for (size_t i = 1; i < begins.size(); ++i) counts.push_back(begins[i] - begins[i - 1]);
     std::string where;
-    if (places[0] >= 0) {
-      where = fmt::format(", symmetric {}+{} -> {}+{}", places[0], places[1], places[2], places[3]);
+    if (symmetric_places[0] >= 0) {
+      where = fmt::format(", symmetric {}+{} -> {}+{}", symmetric_places[0], symmetric_places[1],
+                          symmetric_places[2], symmetric_places[3]);
     }
     return fmt::format("{}({}{} x {}{})", Name(kind), op, fmt::join(counts, ","), Name(dtype),
                        where);

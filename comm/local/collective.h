@@ -37,7 +37,7 @@ struct CollectiveCall {
   Reduction reduction;  // all_reduce, reduce_scatter
   int root = 0;         // broadcast, else 0
   // For a call on symmetric memory: buffer number and byte offset of send, then of recv. Else -1.
-  std::array<int64_t, 4> places = {-1, 0, -1, 0};
+  std::array<int64_t, 4> symmetric_places = {-1, 0, -1, 0};
 
   // INVALID_ARGUMENT if the call is not valid for a group of `size` members.
   absl::Status Check(int size) const;

@@ -3,7 +3,7 @@
 //
 //   const MutexLock lock(scheduler->mutex());
 //   const absl::Status status = group->Call(*scheduler, call, settings);
-//   scheduler->Settle();
+//   scheduler->AdvanceStreams();
 //
 // Any error ends the group for all members: INVALID_ARGUMENT for a refused call,
 // FAILED_PRECONDITION for calls that differ, DEADLINE_EXCEEDED if a member does not arrive in time,

@@ -82,7 +82,7 @@ absl::Status LocalCommunicator::Post(MemberCall call, Stream& stream) {
   } else {
     group_->Fail(*scheduler_, status);
   }
-  scheduler_->Settle();
+  scheduler_->AdvanceStreams();
   return status;
 }
 
@@ -154,21 +154,21 @@ absl::Status LocalCommunicator::CallSymmetric(const SymmetricCall& call, Stream&
   MemberCall made =
       RaggedCallOf(gathers ? Kind::kAllGather : Kind::kReduceScatter, call.dtype, call.counts,
                    call.send.data(), call.recv.data(), gathers ? Reduction() : call.reduction);
-  made.call.places = {call.send.buffer->number(), call.send.offset, call.recv.buffer->number(),
-                      call.recv.offset};
+  made.call.symmetric_places = {call.send.buffer->number(), call.send.offset,
+                                call.recv.buffer->number(), call.recv.offset};
   return Post(std::move(made), stream);
 }
 
 void LocalCommunicator::Fail(const absl::Status& status) {
   const MutexLock lock(scheduler_->mutex());
   group_->Fail(*scheduler_, status);
-  scheduler_->Settle();
+  scheduler_->AdvanceStreams();
 }
 
 void LocalCommunicator::Abort() {
   const MutexLock lock(scheduler_->mutex());
   group_->Abort(*scheduler_, group_->ranks()[member_]);
-  scheduler_->Settle();
+  scheduler_->AdvanceStreams();
 }
 
 absl::Status LocalCommunicator::Health() const {

@@ -48,7 +48,7 @@ CopyKernel::CopyKernel(std::vector<StridedCopy> copies) : copies_(std::move(copi
 
 void CopyKernel::Run(int part) {
   if (num_parts() == 1) {
-    for (const StridedCopy& copy : copies_) copy.Run();
+    for (const StridedCopy& copy : copies_) copy.Execute();
     return;
   }
   // Each part runs a range of the concatenated units of all copies. Units of different copies
@@ -59,8 +59,8 @@ void CopyKernel::Run(int part) {
   const int64_t begin = part * step;
   int64_t first = 0;
   for (const StridedCopy& copy : copies_) {
-    copy.RunUnits(std::clamp<int64_t>(begin - first, 0, copy.units()),
-                  std::clamp<int64_t>(begin + step - first, 0, copy.units()));
+    copy.ExecuteUnits(std::clamp<int64_t>(begin - first, 0, copy.units()),
+                      std::clamp<int64_t>(begin + step - first, 0, copy.units()));
     first += copy.units();
   }
 }

@@ -86,20 +86,20 @@ class Splits {
   std::shared_ptr<Group> Get(int64_t parent, const RankList& ranks, int64_t number,
                              const GroupOptions& options, int member) {
     const MutexLock lock(mutex_);
-    const auto [it, is_new] = made_.try_emplace(Key(parent, ranks, number, options.ToString()));
-    Made& made = it->second;
-    if (is_new) made.asked.resize(ranks.size());
-    const auto index = static_cast<size_t>(made.asked[member]++ - made.first);
-    if (index == made.groups.size()) {
-      made.groups.push_back({std::make_shared<Group>(ranks, number, next_id_++), 0});
+    const auto [it, is_new] = pending_.try_emplace(Key(parent, ranks, number, options.ToString()));
+    PendingGroups& pending = it->second;
+    if (is_new) pending.calls.resize(ranks.size());
+    const auto index = static_cast<size_t>(pending.calls[member]++ - pending.first);
+    if (index == pending.groups.size()) {
+      pending.groups.push_back({std::make_shared<Group>(ranks, number, next_id_++), 0});
     }
-    std::shared_ptr<Group> group = made.groups[index].group;
-    if (++made.groups[index].members == group->size()) {
+    std::shared_ptr<Group> group = pending.groups[index].group;
+    if (++pending.groups[index].members == group->size()) {
       // Each member gets the groups of a key in order, so the first is complete first.
-      made.groups.pop_front();
-      ++made.first;
+      pending.groups.pop_front();
+      ++pending.first;
     }
-    if (made.groups.empty()) made_.erase(it);
+    if (pending.groups.empty()) pending_.erase(it);
     return group;
   }
 
@@ -111,8 +111,8 @@ class Splits {
     std::shared_ptr<Group> group;
     int members = 0;
   };
-  struct Made {
-    std::vector<int64_t> asked;  // number of calls, by member
+  struct PendingGroups {
+    std::vector<int64_t> calls;  // number of calls, by member
     int64_t first = 0;           // the number of groups[0]
     std::deque<Entry> groups;
   };
@@ -120,7 +120,7 @@ class Splits {
   mutable Mutex mutex_;
   int64_t next_id_ MESHIFT_GUARDED_BY(mutex_);
   std::deque<std::pair<int64_t, RankList>> checked_ MESHIFT_GUARDED_BY(mutex_);
-  absl::flat_hash_map<Key, Made> made_ MESHIFT_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Key, PendingGroups> pending_ MESHIFT_GUARDED_BY(mutex_);
 };
 
 class LocalBuffer final : public Buffer {

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A waiting thread reads the time-out this often, since another thread may change it.
-constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(100);
+constexpr std::chrono::nanoseconds kTimeoutPollInterval = std::chrono::milliseconds(100);
 
 int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
@@ -77,7 +77,7 @@ bool Scheduler::Reached(const Goal& goal) const {
 void Scheduler::Enqueue(LocalStream& stream, Task task) {
   const MutexLock lock(mutex_);
   EnqueueLocked(stream, std::move(task));
-  Settle();
+  AdvanceStreams();
 }
 
 void Scheduler::EnqueueLocked(LocalStream& stream, Task task) {
@@ -112,7 +112,7 @@ void Scheduler::SetError(LocalStream& stream, const absl::Status& status) {
   if (stream.status_.ok() && !status.ok()) stream.status_ = status;
 }
 
-void Scheduler::Settle() {
+void Scheduler::AdvanceStreams() {
   AssertLocked();
   while (!to_advance_.empty()) {
     LocalStream* stream = to_advance_.back();
@@ -187,7 +187,7 @@ void Scheduler::FinishPart(Job* job) {
   ++progress_;
   if (++job->parts_done_ < job->num_parts_) return;
   job->Done(*this);
-  Settle();
+  AdvanceStreams();
 }
 
 void Scheduler::Work(const Goal& goal) {
@@ -234,14 +234,14 @@ void Scheduler::Work(const Goal& goal) {
           slept = true;
         }
         const std::chrono::nanoseconds left = timeout() - (Clock::now() - since);
-        if (lock.WaitFor(self.wake, std::min(left, kLook), awake)) continue;
+        if (lock.WaitFor(self.wake, std::min(left, kTimeoutPollInterval), awake)) continue;
         sleepers_.erase(std::find(sleepers_.begin(), sleepers_.end(), &self));
-        if (left > kLook) continue;
+        if (left > kTimeoutPollInterval) continue;
         if (progress == progress_ && running_ == 0 && first_ready_ == nullptr) {
           const LocalStream* blocked =
               goal.stream != nullptr ? goal.stream : goal.event->recorded_on_;
           if (blocked != nullptr) TimeOut(*blocked);
-          Settle();
+          AdvanceStreams();
         }
       }
     }

@@ -148,14 +148,14 @@ class Scheduler {
   void Enqueue(LocalStream& stream, Task task);
 
   // These require the lock. Thread-safety analysis cannot follow it through virtual calls of jobs,
-  // so they assert it. A caller calls Settle() before it releases the lock: it advances the streams
-  // as far as possible.
+  // so they assert it. A caller calls AdvanceStreams() before it releases the lock: it advances the
+  // streams as far as possible.
   Mutex& mutex() { return mutex_; }
   void EnqueueLocked(LocalStream& stream, Task task);
   void MakeReady(Job* job);
   // Ends the first task of `stream` with `status`.
   void Resume(LocalStream& stream, const absl::Status& status);
-  void Settle();
+  void AdvanceStreams();
 
  private:
   void AssertLocked() const MESHIFT_THREAD_ANNOTATION_(assert_capability(mutex_)) {}

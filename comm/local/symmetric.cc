@@ -25,14 +25,14 @@ absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> LocalSymmetricSet::Crea
 absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> LocalSymmetricSets::Get(
     const Group& group, int member, const SymmetricRequest& request) {
   const MutexLock lock(mutex_);
-  Asked& asked = groups_[group.id()];
-  asked.calls.resize(group.size());
-  const auto index = static_cast<size_t>(asked.calls[member]++ - asked.first);
-  if (index == asked.entries.size()) {
-    asked.entries.push_back(
+  PendingRequests& pending = groups_[group.id()];
+  pending.calls.resize(group.size());
+  const auto index = static_cast<size_t>(pending.calls[member]++ - pending.first);
+  if (index == pending.entries.size()) {
+    pending.entries.push_back(
         {member, request, LocalSymmetricSet::Create(group.id(), group.size(), request), 0});
   }
-  Entry& entry = asked.entries[index];
+  Entry& entry = pending.entries[index];
   if (!(entry.request == request)) {
     return FailedPrecondition("{}: rank {} asks for {}, and rank {} for {}", group.ToString(),
                               group.ranks()[entry.first_member], entry.request.ToString(),
@@ -41,8 +41,8 @@ absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> LocalSymmetricSets::Get
   auto set = entry.set;
   // Each member makes its requests in order, so the first entry is complete first.
   if (++entry.members == group.size()) {
-    asked.entries.pop_front();
-    ++asked.first;
+    pending.entries.pop_front();
+    ++pending.first;
   }
   return set;
 }

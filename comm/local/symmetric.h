@@ -87,13 +87,13 @@ class LocalSymmetricSets {
     absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> set;
     int members = 0;  // number of members that have made the request
   };
-  struct Asked {
+  struct PendingRequests {
     std::vector<int64_t> calls;  // number of requests, by member
     int64_t first = 0;           // the number of entries[0]
     std::deque<Entry> entries;
   };
   Mutex mutex_;
-  absl::flat_hash_map<int64_t, Asked> groups_ MESHIFT_GUARDED_BY(mutex_);  // by id
+  absl::flat_hash_map<int64_t, PendingRequests> groups_ MESHIFT_GUARDED_BY(mutex_);  // by id
 };
 
 }  // namespace meshift

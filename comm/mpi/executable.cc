@@ -10,10 +10,10 @@
 namespace meshift {
 
 absl::Status MpiStep::SetCopies(absl::Span<const ProgramCopy> copies, DType dtype) {
-  is_ready_ = true;
+  is_prepared_ = true;
   for (const ProgramCopy& copy : copies) {
     StridedCopy ready;
-    MESHIFT_RETURN_IF_ERROR(ready.Lay(copy.shape, copy.src_strides, copy.dst_strides, dtype));
+    MESHIFT_RETURN_IF_ERROR(ready.SetLayout(copy.shape, copy.src_strides, copy.dst_strides, dtype));
     if (ready.bytes() == 0) continue;
     bytes_ += ready.bytes();
     copies_.push_back({std::move(ready), PlaceOf(copy.src), PlaceOf(copy.dst)});
@@ -34,7 +34,7 @@ void MpiStep::SetMessages(const Program& program, const Instruction& instruction
 
 absl::Status MpiStep::SetCall(const Program& program, const Instruction& instruction,
                               std::shared_ptr<MpiGroup> group) {
-  is_ready_ = true;
+  is_prepared_ = true;
   group_ = std::move(group);
   call_.dtype = instruction.dtype;
   call_.reduction = instruction.reduction;
@@ -80,7 +80,7 @@ void MpiStep::FillIn(const MpiBases& bases, std::vector<StridedCopy>* copies) co
   for (size_t i = 0; i < copies_.size(); ++i) {
     const Copy& copy = copies_[i];
     (*copies)[i] = copy.copy;
-    (*copies)[i].Place(copy.src.At(bases), copy.dst.At(bases));
+    (*copies)[i].SetAddresses(copy.src.At(bases), copy.dst.At(bases));
   }
 }
 
@@ -120,7 +120,7 @@ absl::Status MpiExecutable::Enqueue(const ListRange& instructions, const Program
   const MpiStep* const steps = steps_->data();
   for (int32_t i = instructions.first;; ++i) {
     const int32_t first = i;
-    for (; i < end && steps[i].is_ready(); ++i) {
+    for (; i < end && steps[i].is_prepared(); ++i) {
       const MpiStep& step = steps[i];
       MpiGroup* const group = step.group().get();
       absl::Status status = group == nullptr ? absl::OkStatus() : group->Health();
@@ -131,7 +131,7 @@ absl::Status MpiExecutable::Enqueue(const ListRange& instructions, const Program
     }
     mpi->Put(steps_, {first, i - first}, bases, i == end ? done : nullptr);
     if (i == end) return absl::OkStatus();
-    MESHIFT_RETURN_IF_ERROR(others_->Enqueue({i, 1}, buffers, stream, /*done=*/nullptr));
+    MESHIFT_RETURN_IF_ERROR(fallback_->Enqueue({i, 1}, buffers, stream, /*done=*/nullptr));
   }
 }
 

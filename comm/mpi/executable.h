@@ -41,7 +41,7 @@ using MpiBases = std::array<const void*, 3>;
 class MpiStep {
  public:
   // Whether it is prepared: copies or a collective. The default executor runs other instructions.
-  bool is_ready() const { return is_ready_; }
+  bool is_prepared() const { return is_prepared_; }
   // The group of a collective; null for copies.
   const std::shared_ptr<MpiGroup>& group() const { return group_; }
   int64_t bytes() const { return bytes_; }  // written, or sent and received; approximate
@@ -82,7 +82,7 @@ class MpiStep {
     return {at.space, at.offset};
   }
 
-  bool is_ready_ = false;
+  bool is_prepared_ = false;
   std::shared_ptr<MpiGroup> group_;
   int64_t bytes_ = 0;
   std::array<bool, 3> needs_ = {};
@@ -102,10 +102,10 @@ class MpiExecutable final : public Executable {
   static absl::StatusOr<std::shared_ptr<const Steps>> StepsOf(
       const Program& program, absl::Span<const std::shared_ptr<MpiGroup>> groups);
 
-  // `others` runs the instructions that are not ready; null if all are.
+  // `fallback` runs the instructions that are not prepared; null if all are.
   MpiExecutable(std::shared_ptr<Progress> progress, std::shared_ptr<const Steps> steps,
-                std::unique_ptr<Executable> others)
-      : progress_(std::move(progress)), steps_(std::move(steps)), others_(std::move(others)) {}
+                std::unique_ptr<Executable> fallback)
+      : progress_(std::move(progress)), steps_(std::move(steps)), fallback_(std::move(fallback)) {}
 
   ABSL_ATTRIBUTE_HOT absl::Status Enqueue(const ListRange& instructions,
                                           const ProgramBuffers& buffers, Stream& stream,
@@ -114,7 +114,7 @@ class MpiExecutable final : public Executable {
  private:
   const std::shared_ptr<Progress> progress_;
   const std::shared_ptr<const Steps> steps_;  // queued tasks share it, and may outlive this
-  const std::unique_ptr<Executable> others_;
+  const std::unique_ptr<Executable> fallback_;
 };
 
 }  // namespace meshift

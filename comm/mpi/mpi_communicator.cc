@@ -130,7 +130,7 @@ std::unique_ptr<MpiTask> MpiCommunicator::NewCall(Kind kind, DType dtype, MpiStr
   task->kind = MpiTask::Kind::kCollective;
   task->group = group_;
   task->number = group_->TakeNumber();
-  task->moves = -1;
+  task->progress_count = -1;
   MpiCall& call = task->operation.call();
   call.window = nullptr;
   call.kind = kind;
@@ -248,16 +248,16 @@ absl::Status MpiCommunicator::CallSymmetric(const SymmetricCall& call, Stream& s
   for (const int64_t count : call.counts) {
     hash = (hash ^ static_cast<uint64_t>(count)) * 1099511628211U;
   }
-  made.mark = {static_cast<int64_t>(made.kind),
-               static_cast<int64_t>(call.dtype),
-               reduces ? static_cast<int64_t>(call.reduction.op) : 0,
-               reduces ? call.reduction.divisor : 0,
-               made.count,
-               static_cast<int64_t>(hash),
-               call.send.buffer->number(),
-               call.send.offset,
-               call.recv.buffer->number(),
-               call.recv.offset};
+  made.compared_arguments = {static_cast<int64_t>(made.kind),
+                             static_cast<int64_t>(call.dtype),
+                             reduces ? static_cast<int64_t>(call.reduction.op) : 0,
+                             reduces ? call.reduction.divisor : 0,
+                             made.count,
+                             static_cast<int64_t>(hash),
+                             call.send.buffer->number(),
+                             call.send.offset,
+                             call.recv.buffer->number(),
+                             call.recv.offset};
   mpi->Put(std::move(task));
   return absl::OkStatus();
 }

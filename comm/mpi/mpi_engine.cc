@@ -197,7 +197,7 @@ class MpiEngine final : public Engine {
       const std::shared_ptr<MpiGroup>& group, const SymmetricRequest& request);
   absl::Status Fill(const std::array<uint8_t, 16>& element, int64_t element_bytes, void* data,
                     int64_t count, Stream& stream);
-  absl::Status Note(absl::Status status) {
+  absl::Status NoteFailure(absl::Status status) {
     if (!status.ok()) failed_ = true;
     return status;
   }
@@ -271,14 +271,14 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> MpiEngine::Allocat
   if (status.ok()) status = Synchronize(stream);
   if (!status.ok()) {
     static_cast<void>(all.release());  // MPI may still write there
-    return Note(status);
+    return NoteFailure(status);
   }
   for (int member = 1; member < group.size(); ++member) {
     const auto text = [&](const Asked& asked) {
       return SymmetricRequest{asked[0], asked[1], asked[2]}.ToString();
     };
     if ((*all)[member] == (*all)[0]) continue;
-    return Note(mpi->group().Fail(FailedPrecondition(
+    return NoteFailure(mpi->group().Fail(FailedPrecondition(
         "{}: rank {} asks for {}, and rank {} for {}", group.name(), group.rank_of(0),
         text((*all)[0]), group.rank_of(member), text((*all)[member]))));
   }
@@ -296,7 +296,7 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
   using Made = absl::StatusOr<std::unique_ptr<SymmetricWindow>>;
   const auto made = std::make_shared<Made>(absl::UnknownError("MPI has not returned"));
   const std::string what = fmt::format("{}: symmetric memory", group->name());
-  MESHIFT_RETURN_IF_ERROR(Note(progress_->Do(what, [made, group, request] {
+  MESHIFT_RETURN_IF_ERROR(NoteFailure(progress_->Do(what, [made, group, request] {
     *made = SymmetricWindow::Create(group, request);
     return true;
   })));
@@ -312,7 +312,7 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
     const int64_t begin_ns = NowNs();
     const auto step = [window, begin_ns, timeout_ns = progress->timeouts().setup_ns()] {
       MpiGroup& group = *window->group();
-      const int missing = group.ended() ? -1 : window->LeaveAndLook();
+      const int missing = group.ended() ? -1 : window->AnnounceLeave();
       if (missing >= 0 && NowNs() - begin_ns < timeout_ns) return false;
       if (missing >= 0) {
         group
@@ -350,7 +350,7 @@ absl::Status MpiEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) {
 absl::Status MpiEngine::Synchronize(Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
   const absl::Status status = progress_->AwaitIdle(mpi->state());
-  return Note(status.ok() ? mpi->state()->error() : status);
+  return NoteFailure(status.ok() ? mpi->state()->error() : status);
 }
 
 absl::Status MpiEngine::Wait(const std::shared_ptr<Event>& event) {
@@ -358,7 +358,7 @@ absl::Status MpiEngine::Wait(const std::shared_ptr<Event>& event) {
   if (mpi == nullptr) return InvalidArgument("the event is null or belongs to another engine");
   MESHIFT_RETURN_IF_ERROR(progress_->CheckThread());
   const absl::Status status = progress_->Await(*mpi);
-  return Note(status.ok() ? mpi->status() : status);
+  return NoteFailure(status.ok() ? mpi->status() : status);
 }
 
 absl::Status MpiEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) {
@@ -377,10 +377,10 @@ absl::Status MpiEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype,
 
 absl::StatusOr<std::unique_ptr<Executable>> MpiEngine::Prepare(
     const Program& program, absl::Span<Communicator* const> communicators) {
-  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> others,
+  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> fallback,
                            Engine::Prepare(program, communicators));
   // MpiBases holds the addresses of one tensor's buffers.
-  if (program.num_tensors > 1) return others;
+  if (program.num_tensors > 1) return fallback;
   std::vector<std::shared_ptr<MpiGroup>> groups(communicators.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     if (communicators[i] == nullptr) continue;
@@ -388,9 +388,9 @@ absl::StatusOr<std::unique_ptr<Executable>> MpiEngine::Prepare(
     groups[i] = mpi->shared_group();
   }
   MESHIFT_ASSIGN_OR_RETURN(auto steps, MpiExecutable::StepsOf(program, groups));
-  const auto is_ready = [](const MpiStep& step) { return step.is_ready(); };
-  if (std::all_of(steps->begin(), steps->end(), is_ready)) others = nullptr;
-  return std::make_unique<MpiExecutable>(progress_, std::move(steps), std::move(others));
+  const auto is_prepared = [](const MpiStep& step) { return step.is_prepared(); };
+  if (std::all_of(steps->begin(), steps->end(), is_prepared)) fallback = nullptr;
+  return std::make_unique<MpiExecutable>(progress_, std::move(steps), std::move(fallback));
 }
 
 absl::Status MpiEngine::FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,

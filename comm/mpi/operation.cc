@@ -64,7 +64,7 @@ void Operation::Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes) {
   pool_ = pool;
   cache_bytes_ = cache_bytes;
   status_ = absl::OkStatus();
-  moves_ = 0;
+  progress_count_ = 0;
   at_once_ = false;
   copied_own_ = false;
   num_segments_ = posted_ = reduced_ = ended_ = 0;
@@ -83,7 +83,7 @@ absl::Status Operation::Begin() {
   const int64_t bytes = Bytes(call_.dtype, call_.count);
   if (IsSymmetric()) {
     SymmetricFlags& own = call_.window->flags(me);
-    own.call = call_.mark;
+    own.call = call_.compared_arguments;
     own.arrived.store(call_.number, std::memory_order_release);
     return absl::OkStatus();
   }
@@ -156,7 +156,7 @@ absl::Status Operation::PostBlocks() {
 
 Operation::State Operation::Step(int64_t max_work) {
   bool done = false;
-  if (status_.ok()) status_ = Go(max_work, &done);
+  if (status_.ok()) status_ = Advance(max_work, &done);
   if (!status_.ok()) {
     Cancel();
     return State::kFailed;
@@ -166,19 +166,19 @@ Operation::State Operation::Step(int64_t max_work) {
   return State::kDone;
 }
 
-absl::Status Operation::Go(int64_t max_work, bool* done) {
-  if (IsSymmetric()) return GoSymmetric(max_work, done);
+absl::Status Operation::Advance(int64_t max_work, bool* done) {
+  if (IsSymmetric()) return AdvanceSymmetric(max_work, done);
   switch (call_.kind) {
     case Kind::kAllReduce:
     case Kind::kReduceScatter:
-      return at_once_ ? GoAllAtOnce(done) : GoSegments(max_work, done);
+      return at_once_ ? AdvanceAllAtOnce(done) : AdvanceSegments(max_work, done);
     case Kind::kAllGather:
     case Kind::kAllToAll:
-      return GoBlocks(max_work, done);
+      return AdvanceBlocks(max_work, done);
     case Kind::kBroadcast:
-      return GoBroadcast(done);
+      return AdvanceBroadcast(done);
     case Kind::kBarrier:
-      return GoBarrier(done);
+      return AdvanceBarrier(done);
     default:
       return requests_.Test(done);
   }
@@ -189,7 +189,7 @@ void Operation::TakeArrived(int64_t copied_bytes) {
   if (copied_bytes < kStreamBytes && status_.ok()) status_ = requests_.Test(&done);
 }
 
-absl::Status Operation::GoBlocks(int64_t max_work, bool* done) {
+absl::Status Operation::AdvanceBlocks(int64_t max_work, bool* done) {
   const Range own = BlockBytes(group_->member());
   if (!copied_own_ && own.count <= max_work) {
     // Receive the arrived messages first; the others travel during the copy.
@@ -205,11 +205,11 @@ absl::Status Operation::GoBlocks(int64_t max_work, bool* done) {
   return absl::OkStatus();
 }
 
-absl::Status Operation::GoBroadcast(bool* done) {
+absl::Status Operation::AdvanceBroadcast(bool* done) {
   MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
   if (!*done || round_ == 1) return absl::OkStatus();
   round_ = 1;
-  ++moves_;
+  ++progress_count_;
   const int n = group_->size();
   const int from_root = (group_->member() - call_.root + n) % n;
   const int64_t bytes = Bytes(call_.dtype, call_.count);
@@ -228,7 +228,7 @@ absl::Status Operation::GoBroadcast(bool* done) {
 
 // Dissemination barrier: in round k every member signals the one 2^k above it and waits for the
 // one 2^k below.
-absl::Status Operation::GoBarrier(bool* done) {
+absl::Status Operation::AdvanceBarrier(bool* done) {
   const int n = group_->size();
   for (;;) {
     MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
@@ -236,7 +236,7 @@ absl::Status Operation::GoBarrier(bool* done) {
     const int distance = 1 << round_;
     if (distance >= n) return absl::OkStatus();
     ++round_;
-    ++moves_;
+    ++progress_count_;
     *done = false;
     MESHIFT_RETURN_IF_ERROR(
         requests_.ReceiveSignal(group_->rank_of(Peer(distance, /*sends=*/false)), group_->tag()));
@@ -245,17 +245,17 @@ absl::Status Operation::GoBarrier(bool* done) {
   }
 }
 
-absl::Status Operation::CheckMarks() const {
+absl::Status Operation::CompareArguments() const {
   for (int member = 0; member < group_->size(); ++member) {
     const std::array<int64_t, 10>& theirs = call_.window->flags(member).call;
-    if (theirs == call_.mark) continue;
+    if (theirs == call_.compared_arguments) continue;
     const auto text = [](const std::array<int64_t, 10>& m) {
       return fmt::format("symmetric {} of {} {}, buffer {}+{} -> {}+{}",
                          Name(static_cast<Kind>(m[0])), m[4], Name(static_cast<DType>(m[1])), m[6],
                          m[7], m[8], m[9]);
     };
     return FailedPrecondition("rank {} makes {}, and rank {} makes {}",
-                              group_->rank_of(group_->member()), text(call_.mark),
+                              group_->rank_of(group_->member()), text(call_.compared_arguments),
                               group_->rank_of(member), text(theirs));
   }
   return absl::OkStatus();
@@ -279,21 +279,21 @@ void Operation::TakeBlocks() {
   if (count > 0) Reduce(spec_, inputs_, call_.begins[me], count, call_.recv);
 }
 
-absl::Status Operation::GoSymmetric(int64_t max_work, bool* done) {
+absl::Status Operation::AdvanceSymmetric(int64_t max_work, bool* done) {
   const int n = group_->size();
-  for (; round_ < n; ++round_, ++moves_) {
+  for (; round_ < n; ++round_, ++progress_count_) {
     const SymmetricFlags& theirs = call_.window->flags(round_);
     if (theirs.arrived.load(std::memory_order_acquire) < call_.number) return absl::OkStatus();
   }
   if (round_ == n) {
     if (Bytes(call_.dtype, call_.count) > max_work) return absl::OkStatus();
-    MESHIFT_RETURN_IF_ERROR(CheckMarks());
+    MESHIFT_RETURN_IF_ERROR(CompareArguments());
     TakeBlocks();
     call_.window->flags(group_->member()).done.store(call_.number, std::memory_order_release);
     ++round_;
-    ++moves_;
+    ++progress_count_;
   }
-  for (; round_ <= 2 * n; ++round_, ++moves_) {
+  for (; round_ <= 2 * n; ++round_, ++progress_count_) {
     const SymmetricFlags& theirs = call_.window->flags(round_ - n - 1);
     if (theirs.done.load(std::memory_order_acquire) < call_.number) return absl::OkStatus();
   }

@@ -60,12 +60,12 @@ struct MpiCall {
   std::vector<PeerMessage> sends;  // kSendRecv
   std::vector<PeerMessage> recvs;
   // For a symmetric all-gather or reduce-scatter, which has `begins` too: `send` is at `offset`
-  // bytes in buffer number `buffer` of the window. `mark` has the arguments that members compare
-  // (SymmetricFlags::call). `number` is the call's number in the group, from 1 on.
+  // bytes in buffer number `buffer` of the window. `compared_arguments` has the arguments that
+  // members compare (SymmetricFlags::call). `number` is the call's number in the group, from 1 on.
   std::shared_ptr<const SymmetricWindow> window;
   int64_t buffer = 0;
   int64_t offset = 0;
-  std::array<int64_t, 10> mark = {};
+  std::array<int64_t, 10> compared_arguments = {};
   int64_t number = 0;
   // Sets `count` and `begins`: one block per member.
   void SetBlocks(absl::Span<const int64_t> counts);
@@ -87,7 +87,7 @@ class Operation {
   void Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes);
   bool started() const { return group_ != nullptr; }
   // Whether messages are pending. REQUIRES: started().
-  bool IsOnItsWay() const { return status_.ok() && !requests_.empty(); }
+  bool HasPendingMessages() const { return status_.ok() && !requests_.empty(); }
   // To be called before this member copies `copied_bytes`: receives the messages that have arrived,
   // so that their senders need not wait for the copy. Does nothing before a large copy, where
   // keeping the caches warm saves more time. The next Step returns its error. REQUIRES: started().
@@ -97,7 +97,7 @@ class Operation {
   State Step(int64_t max_work = INT64_MAX);
   const absl::Status& status() const { return status_; }  // the error after kFailed
   // A progress counter: grows with each step that advanced.
-  int64_t moves() const { return moves_; }
+  int64_t progress_count() const { return progress_count_; }
   // Ends the operation and cancels its receives. Messages that have begun may still access buffers.
   void Cancel();
   // The ranks whose messages or flags are missing: "rank 2", "ranks 2, 5"; "" if there are none.
@@ -113,20 +113,20 @@ class Operation {
   };
 
   absl::Status Begin();
-  absl::Status Go(int64_t max_work, bool* done);
+  absl::Status Advance(int64_t max_work, bool* done);
   absl::Status BeginReduction(int64_t total);
   void CopyBytes(const char* from, char* to, int64_t bytes) const;
   bool CopiesOwnFirst() const;  // copy the own block before posting any message
   absl::Status PostBlocks();
-  absl::Status GoAllAtOnce(bool* done);
-  absl::Status GoBlocks(int64_t max_work, bool* done);
-  absl::Status GoSegments(int64_t max_work, bool* done);
+  absl::Status AdvanceAllAtOnce(bool* done);
+  absl::Status AdvanceBlocks(int64_t max_work, bool* done);
+  absl::Status AdvanceSegments(int64_t max_work, bool* done);
   absl::Status PostContributions(int64_t segment);
   absl::Status ReduceSegment(int64_t segment);
-  absl::Status GoBroadcast(bool* done);
-  absl::Status GoBarrier(bool* done);
-  absl::Status GoSymmetric(int64_t max_work, bool* done);
-  absl::Status CheckMarks() const;
+  absl::Status AdvanceBroadcast(bool* done);
+  absl::Status AdvanceBarrier(bool* done);
+  absl::Status AdvanceSymmetric(int64_t max_work, bool* done);
+  absl::Status CompareArguments() const;
   void TakeBlocks();
   bool IsSymmetric() const { return call_.window != nullptr; }
   // [first, first + count), in elements or bytes.
@@ -149,7 +149,7 @@ class Operation {
   int64_t cache_bytes_ = 0;
   Scratch scratch_;
   absl::Status status_;
-  int64_t moves_ = 0;
+  int64_t progress_count_ = 0;
 
   Requests requests_;
   std::array<Slot, kSlots> slots_;

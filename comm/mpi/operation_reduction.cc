@@ -89,7 +89,7 @@ absl::Status Operation::BeginReduction(int64_t total) {
   return absl::OkStatus();
 }
 
-absl::Status Operation::GoAllAtOnce(bool* done) {
+absl::Status Operation::AdvanceAllAtOnce(bool* done) {
   MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
   if (!*done) return absl::OkStatus();
   const int64_t bytes = Bytes(call_.dtype, total_);
@@ -148,7 +148,7 @@ absl::Status Operation::ReduceSegment(int64_t segment) {
   return absl::OkStatus();
 }
 
-absl::Status Operation::GoSegments(int64_t max_work, bool* done) {
+absl::Status Operation::AdvanceSegments(int64_t max_work, bool* done) {
   const bool may_reduce = segment_ * element_ <= max_work;
   for (bool moved = true; moved;) {
     moved = false;
@@ -172,7 +172,7 @@ absl::Status Operation::GoSegments(int64_t max_work, bool* done) {
         moved = true;
       }
     }
-    if (moved) ++moves_;
+    if (moved) ++progress_count_;
   }
   *done = ended_ == num_segments_;
   return absl::OkStatus();

@@ -80,7 +80,7 @@ bool Progress::Stop() {
     thread = std::move(thread_);
   }
   if (!thread.joinable()) return !given_up_.load();
-  if (bounded_ && !Attend([&] { return ended_.load(); }).ok()) {
+  if (bounded_ && !AwaitProgressThread([&] { return ended_.load(); }).ok()) {
     thread.detach();
     return false;
   }
@@ -112,7 +112,7 @@ void Progress::Nudge() {
   if (thread_.joinable()) {
     wake_.notify_all();
   } else {
-    thread_ = std::thread([this] { bounded_ ? Serve() : Work(); });
+    thread_ = std::thread([this] { bounded_ ? RunBounded() : RunDefault(); });
   }
 }
 
@@ -124,7 +124,7 @@ int64_t Progress::PatienceNs() const {
 
 absl::Status Progress::AwaitIdle(const std::shared_ptr<StreamState>& stream) {
   const auto done = [&] { return stream->idle(); };
-  if (bounded_) return Attend(done);
+  if (bounded_) return AwaitProgressThread(done);
   if (done()) return absl::OkStatus();
   if (!has_thread_ && !threads_.Check().ok()) return AwaitMain(done);
   Go(stream, done);
@@ -133,21 +133,21 @@ absl::Status Progress::AwaitIdle(const std::shared_ptr<StreamState>& stream) {
 
 absl::Status Progress::Await(const MpiEvent& event) {
   const auto done = [&] { return event.reached(); };
-  if (bounded_) return Attend(done);
+  if (bounded_) return AwaitProgressThread(done);
   if (done()) return absl::OkStatus();
   MESHIFT_RETURN_IF_ERROR(Health());
   Go(event.stream(), done);
   return absl::OkStatus();
 }
 
-bool Progress::AdvanceAll(const Effort& effort, uint64_t* generation, Streams* streams) {
+bool Progress::AdvanceAll(const AdvanceOptions& options, uint64_t* generation, Streams* streams) {
   if (*generation != generation_.load(std::memory_order_acquire)) {
     const MutexLock lock(mutex_);
     *streams = streams_;
     *generation = generation_.load(std::memory_order_relaxed);
   }
   bool moved = DoJobs();
-  for (const auto& stream : *streams) moved = stream->Advance(effort) || moved;
+  for (const auto& stream : *streams) moved = stream->Advance(options) || moved;
   return moved;
 }
 
@@ -165,13 +165,13 @@ int64_t Progress::AttendedSinceNs() const {
 
 void Progress::Advance() {
   if (has_thread_ || !MayCallNow().ok()) return;
-  Effort effort;
-  effort.timeouts = &timeouts_;
-  effort.now_ns = NowNs();
-  effort.since_ns = NoteAttended(effort.now_ns);
+  AdvanceOptions options;
+  options.timeouts = &timeouts_;
+  options.now_ns = NowNs();
+  options.since_ns = NoteAttended(options.now_ns);
   uint64_t generation = 0;
   Streams streams;
-  AdvanceAll(effort, &generation, &streams);
+  AdvanceAll(options, &generation, &streams);
 }
 
 absl::Status Progress::AwaitMain(Done done) {
@@ -196,16 +196,16 @@ absl::Status Progress::AwaitMain(Done done) {
 void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
   if (!has_thread_) NoteAttended(NowNs());
   waiters_.fetch_add(1, std::memory_order_relaxed);
-  Effort effort;
+  AdvanceOptions options;
   uint64_t generation = 0;
   Streams streams;
   int64_t begin_ns = 0;  // begin of the wait
   int64_t still_ns = 0;  // time of the last progress
   for (int polls = 0; !done();) {
-    bool moved = first != nullptr && first->Advance(effort);
+    bool moved = first != nullptr && first->Advance(options);
     if (done()) break;
     // `first` may wait for an event of another stream.
-    if (!moved && polls >= 2) moved = AdvanceAll(effort, &generation, &streams);
+    if (!moved && polls >= 2) moved = AdvanceAll(options, &generation, &streams);
     if (moved) {
       polls = 0;
       still_ns = 0;
@@ -215,9 +215,9 @@ void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
     const int64_t now = NowNs();
     if (begin_ns == 0) begin_ns = now;
     if (still_ns == 0) still_ns = now;
-    effort.now_ns = now;
-    effort.since_ns = NoteAttended(now);
-    if (now - begin_ns > PatienceNs()) effort.timeouts = &timeouts_;
+    options.now_ns = now;
+    options.since_ns = NoteAttended(now);
+    if (now - begin_ns > PatienceNs()) options.timeouts = &timeouts_;
     if (polls < kPollsBeforeYield) continue;
     Rest(now - still_ns);
     polls -= kPollsPerLook;
@@ -237,7 +237,7 @@ Progress::Found Progress::Look(const Streams& streams, std::vector<int64_t>* end
   return waiters_.load(std::memory_order_relaxed) == 0 ? found : Found::kNothing;
 }
 
-void Progress::Work() {
+void Progress::RunDefault() {
   uint64_t generation = 0;
   Streams streams;
   std::vector<int64_t> ended;
@@ -285,7 +285,7 @@ void Progress::Work() {
   }
 }
 
-absl::Status Progress::Attend(Done done) {
+absl::Status Progress::AwaitProgressThread(Done done) {
   if (done()) return absl::OkStatus();
   const int64_t begin_ns = NowNs();
   bool late = false;
@@ -360,7 +360,7 @@ absl::Status Progress::Do(std::string what, std::function<bool()> step) {
   Nudge();
   if (is_thread) return absl::OkStatus();
   const auto done = [&] { return job->done.load(std::memory_order_acquire); };
-  return has_thread_ ? Attend(done) : AwaitMain(done);
+  return has_thread_ ? AwaitProgressThread(done) : AwaitMain(done);
 }
 
 bool Progress::DoJobs() {
@@ -405,13 +405,13 @@ bool Progress::Sleep() {
   return work || !stop_;
 }
 
-void Progress::Serve() {
-  Effort effort;
+void Progress::RunBounded() {
+  AdvanceOptions options;
   uint64_t generation = 0;
   Streams streams;
   int64_t still_ns = 0;  // time of the last progress
   for (int polls = 0;;) {
-    if (AdvanceAll(effort, &generation, &streams)) {
+    if (AdvanceAll(options, &generation, &streams)) {
       // The read-modify-write also orders the progress before the condition that sleepers check.
       if (sleepers_.fetch_add(0) > 0) {
         const MutexLock lock(mutex_);
@@ -425,8 +425,8 @@ void Progress::Serve() {
     const int64_t now = NowNs();
     if (still_ns == 0) still_ns = now;
     const bool late = late_.load(std::memory_order_relaxed) > 0;
-    effort.timeouts = late ? &timeouts_ : nullptr;
-    effort.now_ns = now;
+    options.timeouts = late ? &timeouts_ : nullptr;
+    options.now_ns = now;
     const bool idle = std::all_of(streams.begin(), streams.end(),
                                   [](const auto& stream) { return stream->idle(); });
     if (idle && now - still_ns > kAwakeNs && num_jobs_.load() == 0) {

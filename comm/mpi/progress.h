@@ -105,7 +105,7 @@ class Progress final : public CallerProgress {
   // Advances streams until `done`; `first` has priority unless it is null.
   void Go(const std::shared_ptr<StreamState>& first, Done done);
   // With bounded waits: waits until `done`, or until the progress thread is given up.
-  absl::Status Attend(Done done);
+  absl::Status AwaitProgressThread(Done done);
   // On a thread that may not call MPI: waits until `done`, or for the time-out, after which the
   // thread that may call MPI is given up.
   absl::Status AwaitMain(Done done);
@@ -115,9 +115,9 @@ class Progress final : public CallerProgress {
   // break.
   int64_t NoteAttended(int64_t now_ns);
   int64_t LongBreakNs() const { return std::min(timeouts_.running_ns(), timeouts_.setup_ns()) / 2; }
-  bool AdvanceAll(const Effort& effort, uint64_t* generation, Streams* streams);
-  void Work();   // the progress thread, by default
-  void Serve();  // the progress thread, with bounded waits
+  bool AdvanceAll(const AdvanceOptions& options, uint64_t* generation, Streams* streams);
+  void RunDefault();  // the progress thread, by default
+  void RunBounded();  // the progress thread, with bounded waits
   bool DoJobs();
   bool Sleep();  // until there is work; false if the thread must end
   // Whether streams have work while no thread waits. kOld: a stream with work has ended no task

@@ -52,7 +52,7 @@ ByteRange RangeOf(const char* at, const Shape& strides, const StridedCopy& copy)
 }
 
 // Whether the copy may run after the messages are posted.
-bool IsApart(const StridedCopy& copy, const MpiCall& call) {
+bool IsIndependent(const StridedCopy& copy, const MpiCall& call) {
   const ByteRange reads = RangeOf(copy.src(), copy.src_strides(), copy);
   const ByteRange writes = RangeOf(copy.dst(), copy.dst_strides(), copy);
   const auto range_of = [&](const PeerMessage& message) {
@@ -116,7 +116,7 @@ int64_t StreamState::BytesOf(const MpiTask& task) {
   }
 }
 
-bool StreamState::ClaimsIdle(const MpiTask& task) {
+bool StreamState::TryClaim(const MpiTask& task) {
   if (claimed_ || !tasks_.empty()) return false;
   const bool skipped = failed_.load(std::memory_order_relaxed);
   claimed_ = (BytesOf(task) <= kInlineBytes || skipped) &&
@@ -129,7 +129,7 @@ void StreamState::Put(std::unique_ptr<MpiTask> task) {
   bool mine = false;
   {
     const MutexLock lock(mutex_);
-    mine = ClaimsIdle(*put);
+    mine = TryClaim(*put);
     tasks_.Push(std::move(task));
     open_.fetch_add(1);
   }
@@ -153,9 +153,9 @@ void StreamState::Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
         task->kind = MpiTask::Kind::kCollective;
         task->group = group;
         task->number = group->TakeNumber();
-        task->moves = -1;
+        task->progress_count = -1;
       }
-      if (i == range.first && ClaimsIdle(*task)) mine = task.get();
+      if (i == range.first && TryClaim(*task)) mine = task.get();
       tasks_.Push(std::move(task));
     }
     open_.fetch_add(range.size);
@@ -190,7 +190,7 @@ void StreamState::MarkLast(std::shared_ptr<Event>* event) {
   }
 }
 
-bool StreamState::Advance(const Effort& effort) {
+bool StreamState::Advance(const AdvanceOptions& options) {
   if (idle()) return false;
   MpiTask* task = nullptr;
   MpiTask* next = nullptr;
@@ -201,15 +201,15 @@ bool StreamState::Advance(const Effort& effort) {
     task = tasks_.front();
     next = tasks_.second();
   }
-  return Run(task, next, effort);
+  return Run(task, next, options);
 }
 
-bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
+bool StreamState::Run(MpiTask* task, MpiTask* next, const AdvanceOptions& options) {
   bool moved = false;
   for (;;) {
-    const int64_t moves = task->moves;
-    const Result result = Execute(*task, next, effort);
-    moved = moved || result == Result::kDone || task->moves != moves;
+    const int64_t progress_count = task->progress_count;
+    const Result result = Execute(*task, next, options);
+    moved = moved || result == Result::kDone || task->progress_count != progress_count;
     std::unique_ptr<MpiTask> done;
     const MutexLock lock(mutex_);
     if (result == Result::kDone) {
@@ -237,11 +237,12 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
   }
 }
 
-StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Effort& effort) {
+StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next,
+                                         const AdvanceOptions& options) {
   const bool failed = failed_.load(std::memory_order_acquire);
   if (failed && task.kind != MpiTask::Kind::kCollective) return Result::kDone;
   const bool is_kernel = task.kind < MpiTask::Kind::kCollective;
-  if (is_kernel && task.bytes > effort.max_bytes) return Result::kStuck;
+  if (is_kernel && task.bytes > options.max_bytes) return Result::kStuck;
   switch (task.kind) {
     case MpiTask::Kind::kCopy:
       ExecuteCopies(task, next);
@@ -257,8 +258,8 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
       return Result::kDone;
     case MpiTask::Kind::kCollective:
       // The caller has just run the copy before it; only the progress thread may call MPI.
-      if (effort.begins_only && watch_ != nullptr) return Result::kStuck;
-      return ExecuteCollective(task, effort);
+      if (options.begins_only && watch_ != nullptr) return Result::kStuck;
+      return ExecuteCollective(task, options);
     case MpiTask::Kind::kWait:
       if (!task.event->reached()) return Result::kStuck;
       if (!task.event->status().ok()) SetError(task.event->status());
@@ -288,7 +289,7 @@ void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
   const bool overtaken = next != nullptr && task.bytes >= kMinOvertakenBytes && MayBegin(*next) &&
                          next->operation.call().kind == MpiCall::Kind::kSendRecv;
   if (!overtaken) {
-    for (const StridedCopy& copy : task.copies) copy.Run(stream_bytes);
+    for (const StridedCopy& copy : task.copies) copy.Execute(stream_bytes);
     return;
   }
   const MpiCall& call = next->operation.call();
@@ -296,10 +297,10 @@ void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
   const bool many = task.copies.size() * messages > kMaxOverlapTests;
   absl::InlinedVector<const StridedCopy*, 8> later;
   for (const StridedCopy& copy : task.copies) {
-    if (!many && IsApart(copy, call)) {
+    if (!many && IsIndependent(copy, call)) {
       later.push_back(&copy);
     } else {
-      copy.Run(stream_bytes);
+      copy.Execute(stream_bytes);
     }
   }
   {
@@ -307,7 +308,7 @@ void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
     Begin(next);
     next->operation.TakeArrived(task.bytes);
   }
-  for (const StridedCopy* copy : later) copy->Run(stream_bytes);
+  for (const StridedCopy* copy : later) copy->Execute(stream_bytes);
 }
 
 bool StreamState::MayBegin(const MpiTask& task) const {
@@ -317,11 +318,11 @@ bool StreamState::MayBegin(const MpiTask& task) const {
 
 void StreamState::Begin(MpiTask* task) {
   task->operation.Start(task->group.get(), pool_, cache_bytes_);
-  task->moves = 0;
-  task->moved_ns = NowNs();
+  task->progress_count = 0;
+  task->progress_ns = NowNs();
 }
 
-StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& effort) {
+StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const AdvanceOptions& options) {
   const MpiTurn turn(turn_);
   Operation& operation = task.operation;
   MpiGroup& group = *task.group;
@@ -333,13 +334,13 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
   if (failed_.load(std::memory_order_acquire)) return end(error());
   if (group.ended()) return end(group.Health());
   if (!operation.started()) {
-    if (effort.max_bytes < INT64_MAX && BytesOf(task) > effort.max_bytes) return Result::kStuck;
+    if (options.max_bytes < INT64_MAX && BytesOf(task) > options.max_bytes) return Result::kStuck;
     FillIn(&task);
     if (group.turn() != task.number) return Result::kStuck;
     Begin(&task);
   }
-  if (effort.begins_only && operation.IsOnItsWay()) return Result::kStuck;
-  const Operation::State state = operation.Step(effort.max_bytes);
+  if (options.begins_only && operation.HasPendingMessages()) return Result::kStuck;
+  const Operation::State state = operation.Step(options.max_bytes);
   if (state == Operation::State::kDone) {
     group.EndTurn();
     return Result::kDone;
@@ -347,15 +348,17 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
   if (state == Operation::State::kFailed) {
     return end(Annotate(operation.status(), TextOf(task)));
   }
-  if (operation.moves() != task.moves) {
-    task.moves = operation.moves();
-    task.moved_ns = NowNs();
+  if (operation.progress_count() != task.progress_count) {
+    task.progress_count = operation.progress_count();
+    task.progress_ns = NowNs();
     return Result::kStuck;
   }
-  if (effort.timeouts == nullptr) return Result::kStuck;
+  if (options.timeouts == nullptr) return Result::kStuck;
   const int64_t timeout_ns =
-      task.number == 0 ? effort.timeouts->setup_ns() : effort.timeouts->running_ns();
-  if (effort.now_ns - std::max(task.moved_ns, effort.since_ns) <= timeout_ns) return Result::kStuck;
+      task.number == 0 ? options.timeouts->setup_ns() : options.timeouts->running_ns();
+  if (options.now_ns - std::max(task.progress_ns, options.since_ns) <= timeout_ns) {
+    return Result::kStuck;
+  }
   if (watch_ != nullptr) watch_->set_overdue(timeout_ns);
   end(TimeoutError(task, timeout_ns));
   if (watch_ != nullptr) watch_->set_overdue(0);

@@ -85,8 +85,8 @@ struct MpiTask {
   MpiBases bases = {};
   std::shared_ptr<MpiGroup> group;  // kCollective
   int64_t number = 0;               // of the call in its group
-  int64_t moves = -1;               // Operation::moves() when last checked
-  int64_t moved_ns = -1;            // when `moves` last changed, by NowNs()
+  int64_t progress_count = -1;      // Operation::progress_count() when last checked
+  int64_t progress_ns = -1;         // when `progress_count` last changed, by NowNs()
   // Events that are reached when this task is done. Guarded by the stream's mutex.
   absl::InlinedVector<std::shared_ptr<MpiEvent>, 1> marks;
 
@@ -108,7 +108,7 @@ struct MpiTask {
 };
 
 // How much a call may do, and whether it checks time-outs.
-struct Effort {
+struct AdvanceOptions {
   int64_t max_bytes = INT64_MAX;  // of a kernel, or of a piece of a collective
   // Fail collectives that have not advanced for their time-out at `now_ns`. Null: none fails.
   const AtomicTimeouts* timeouts = nullptr;
@@ -128,7 +128,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> NewTask();
   // Appends a task. Runs or begins it at once if it is small and the stream was idle.
   void Put(std::unique_ptr<MpiTask> task);
-  // Appends these steps, which must be ready, and then marks `done` unless it is null.
+  // Appends these steps, which must be prepared, and then marks `done` unless it is null.
   ABSL_ATTRIBUTE_HOT void Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
                               const ListRange& range, const MpiBases& bases,
                               std::shared_ptr<Event>* done);
@@ -137,7 +137,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   ABSL_ATTRIBUTE_HOT void Mark(std::shared_ptr<Event>* event);
   // Runs tasks until one would have to wait. Whether anything advanced; false if another thread is
   // running the stream's tasks.
-  bool Advance(const Effort& effort);
+  bool Advance(const AdvanceOptions& options);
   // Whether all tasks are done.
   bool idle() const { return open_.load() == 0; }
   // The number of tasks done so far.
@@ -174,13 +174,13 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeFree() MESHIFT_REQUIRES(mutex_);
   ABSL_ATTRIBUTE_HOT void MarkLast(std::shared_ptr<Event>* event) MESHIFT_REQUIRES(mutex_);
   // Whether the caller, about to Push `task`, must run it at once. If so, claims the stream.
-  ABSL_ATTRIBUTE_HOT bool ClaimsIdle(const MpiTask& task) MESHIFT_REQUIRES(mutex_);
+  ABSL_ATTRIBUTE_HOT bool TryClaim(const MpiTask& task) MESHIFT_REQUIRES(mutex_);
   // `task` is the first task, on a claimed stream; `next` is the second, or null.
-  bool Run(MpiTask* task, MpiTask* next, const Effort& effort);
-  Result Execute(MpiTask& task, MpiTask* next, const Effort& effort);
+  bool Run(MpiTask* task, MpiTask* next, const AdvanceOptions& options);
+  Result Execute(MpiTask& task, MpiTask* next, const AdvanceOptions& options);
   static void FillIn(MpiTask* task);
   void ExecuteCopies(MpiTask& task, MpiTask* next);
-  Result ExecuteCollective(MpiTask& task, const Effort& effort);
+  Result ExecuteCollective(MpiTask& task, const AdvanceOptions& options);
   // Whether the task is a collective that may begin now.
   bool MayBegin(const MpiTask& task) const;
   void Begin(MpiTask* task);

@@ -78,7 +78,7 @@ absl::Status SymmetricWindow::Map() {
   return MpiError(MPI_Barrier(host_), "MPI_Barrier");
 }
 
-int SymmetricWindow::LeaveAndLook() {
+int SymmetricWindow::AnnounceLeave() {
   flags(group_->member()).leaves.store(true, std::memory_order_release);
   for (int member = 0; member < group_->size(); ++member) {
     if (!flags(member).leaves.load(std::memory_order_acquire)) return member;
@@ -91,7 +91,7 @@ SymmetricWindow::~SymmetricWindow() {
   MPI_Finalized(&finalized);
   if (finalized != 0 || group_->ended()) return;
   // Other members may poll for this announcement.
-  if (static_cast<int>(bases_.size()) == group_->size()) LeaveAndLook();
+  if (static_cast<int>(bases_.size()) == group_->size()) AnnounceLeave();
   if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
   if (host_ != MPI_COMM_NULL) MPI_Comm_free(&host_);
 }

@@ -51,7 +51,7 @@ class SymmetricWindow {
 
   // Announces that this member is about to destroy its window. Returns the first member that has
   // not announced it, or -1: then the destructor waits for no member.
-  int LeaveAndLook();
+  int AnnounceLeave();
 
   MpiGroup* group() const { return group_.get(); }
   const SymmetricRequest& request() const { return request_; }

@@ -58,25 +58,25 @@ absl::StatusOr<std::shared_ptr<NcclContext>> NcclContext::Create(
     std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<CudaDevice> device, int64_t rank,
     NcclContextOptions options) {
   const CudaDevice::Scope scope(*device);
-  auto job = std::shared_ptr<NcclContext>(
+  auto context = std::shared_ptr<NcclContext>(
       new NcclContext(std::move(nccl), std::move(device), rank, std::move(options)));
-  MESHIFT_ASSIGN_OR_RETURN(job->launches_,
-                           Launches::Create(job->device_, job->options_.max_in_flight));
-  NcclContext* const own = job.get();  // its destructor stops the watchdog first
-  job->watchdog_ = std::make_unique<Watchdog>([own] { own->Look(); },  //
-                                              [own] { return own->LookEvery(); });
-  return job;
+  MESHIFT_ASSIGN_OR_RETURN(context->launches_,
+                           Launches::Create(context->device_, context->options_.max_in_flight));
+  NcclContext* const own = context.get();  // its destructor stops the watchdog first
+  context->watchdog_ = std::make_unique<Watchdog>([own] { own->CheckForErrors(); },  //
+                                                  [own] { return own->CheckInterval(); });
+  return context;
 }
 
 NcclContext::~NcclContext() {
   watchdog_ = nullptr;
   launches_ = nullptr;
   for (const std::shared_ptr<NcclGroup>& group : groups_->all()) {
-    if (group->word != 0) device_->FreeLater(group->word, nullptr);
+    if (group->barrier_memory != 0) device_->FreeLater(group->barrier_memory, nullptr);
   }
   const CudaDevice::Scope scope(*device_);
   if (failed_.load()) device_->AbandonUtility();
-  if (unsettled_.load()) device_->Leave();
+  if (unsettled_.load()) device_->LeakAtEnd();
 }
 
 absl::Status NcclContext::Join(ControlChannel* control, absl::Span<const int64_t> ranks) {
@@ -112,13 +112,13 @@ absl::Status NcclContext::Fail(const absl::Status& error, bool told) {
   return error;
 }
 
-nanoseconds NcclContext::LookEvery() const {
+nanoseconds NcclContext::CheckInterval() const {
   const Timeouts timeouts = timeouts_.Get();
   const nanoseconds shorter = std::min(timeouts.setup, timeouts.running);
   return std::clamp<nanoseconds>(shorter / 10, milliseconds(1), milliseconds(200));
 }
 
-void NcclContext::Look() {
+void NcclContext::CheckForErrors() {
   if (failed_.load()) return;
   const CudaDevice::Scope scope(*device_);
   absl::Status error = groups_->AsyncErrors();
@@ -127,7 +127,8 @@ void NcclContext::Look() {
     if (!error.ok()) error = Annotate(error, "the lent communicator");
   }
   if (error.ok()) {
-    const absl::StatusOr<std::optional<Launches::Late>> late = launches_->Look(timeouts_.Get());
+    const absl::StatusOr<std::optional<Launches::Late>> late =
+        launches_->CheckTimeouts(timeouts_.Get());
     if (!late.ok()) {
       error = late.status();
     } else if (late->has_value()) {

@@ -163,8 +163,8 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
               int64_t rank, NcclContextOptions options);
   absl::Status Error() const;
   // The watchdog's check, and its interval: a tenth of the shorter time-out, 1 to 200 ms.
-  void Look();
-  std::chrono::nanoseconds LookEvery() const;
+  void CheckForErrors();
+  std::chrono::nanoseconds CheckInterval() const;
 
   // Makes one NCCL call for `group`; the result may be ncclInProgress. `makes`: the call makes or
   // ends a communicator or window, so its state must be asked even after success.
@@ -181,10 +181,10 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   absl::Status RunAside(const char* function, const NcclGroup& group,
                         std::function<absl::Status()> work);
   absl::Status MakeChild(Splitting& splitting);
-  absl::Status MakeWord(NcclGroup& group);
+  absl::Status AllocateBarrierMemory(NcclGroup& group);
   absl::Status Connect(const std::shared_ptr<NcclGroup>& group);
   // This rank's existing group of the same ranks and kind; null if there is none.
-  std::shared_ptr<NcclGroup> Known(const NcclSplit& split) const;
+  std::shared_ptr<NcclGroup> FindGroup(const NcclSplit& split) const;
   // As Launch; the caller holds the lock, or works for a thread that holds it.
   absl::Status LaunchNext(const std::shared_ptr<NcclGroup>& group, const CallText& text,
                           Purpose purpose, const std::shared_ptr<DeviceStream>& stream,

@@ -31,11 +31,11 @@ struct NcclContext::Splitting {
   ncclComm_t none = nullptr;  // where NCCL stores the handle if this rank gets no group
 };
 
-absl::Status NcclContext::MakeWord(NcclGroup& group) {
+absl::Status NcclContext::AllocateBarrierMemory(NcclGroup& group) {
   const auto bytes = static_cast<int64_t>(sizeof(int32_t) * (1 + group.ranks.size()));
-  MESHIFT_ASSIGN_OR_RETURN(group.word, device_->Allocate(bytes));
-  MESHIFT_RETURN_IF_ERROR(device_->driver().MemsetD8Async(group.word, 0, static_cast<size_t>(bytes),
-                                                          device_->utility()));
+  MESHIFT_ASSIGN_OR_RETURN(group.barrier_memory, device_->Allocate(bytes));
+  MESHIFT_RETURN_IF_ERROR(device_->driver().MemsetD8Async(
+      group.barrier_memory, 0, static_cast<size_t>(bytes), device_->utility()));
   MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device_->TakeEvent(/*timed=*/false));
   absl::Status status = device_->driver().EventRecord(event, device_->utility());
   if (status.ok()) status = Await(event);
@@ -59,7 +59,7 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclContext::MakeRoot(
     if (result == ncclSuccess) result = ncclInProgress;
     MESHIFT_RETURN_IF_ERROR(AwaitComm(*group, {result, function}, timeouts_.Get().setup));
   }
-  if (!options_.blocking_groups) MESHIFT_RETURN_IF_ERROR(MakeWord(*group));
+  if (!options_.blocking_groups) MESHIFT_RETURN_IF_ERROR(AllocateBarrierMemory(*group));
   return group;
 }
 
@@ -72,16 +72,16 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclContext::Lend(ncclComm_t comm, bo
   group->may_split = may_split;
   group->ranks = std::move(ranks);
   group->member = member;
-  MESHIFT_RETURN_IF_ERROR(MakeWord(*group));
+  MESHIFT_RETURN_IF_ERROR(AllocateBarrierMemory(*group));
   groups_->Add(group, comm);
   return group;
 }
 
-std::shared_ptr<NcclGroup> NcclContext::Known(const NcclSplit& split) const {
+std::shared_ptr<NcclGroup> NcclContext::FindGroup(const NcclSplit& split) const {
   if (split.color == NCCL_SPLIT_NOCOLOR) return nullptr;
   for (const std::shared_ptr<NcclGroup>& group : groups_->all()) {
-    // A root that is only split, never called, has no word for barriers.
-    if (group->ranks == split.ranks && group->config == split.kind && group->word != 0 &&
+    // A root that is only split, never called, has no memory for barriers.
+    if (group->ranks == split.ranks && group->config == split.kind && group->barrier_memory != 0 &&
         !group->lent && group->comm() != nullptr) {
       return group;
     }
@@ -97,18 +97,18 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclContext::Split(
   MESHIFT_RETURN_IF_ERROR(Health());
   const auto splitting = std::make_shared<Splitting>();
   splitting->parent = parent->splitter != nullptr ? parent->splitter : parent;
-  const std::shared_ptr<NcclGroup> known = Known(split);
-  if (known != nullptr) split.color = NCCL_SPLIT_NOCOLOR;
+  const std::shared_ptr<NcclGroup> existing = FindGroup(split);
+  if (existing != nullptr) split.color = NCCL_SPLIT_NOCOLOR;
   if (split.color != NCCL_SPLIT_NOCOLOR) {
     const auto group = std::make_shared<NcclGroup>();
     group->blocking = options_.blocking_groups;
-    group->made_aside = !splitting->parent->blocking && !splitting->parent->lent;
+    group->handle_stored_by_nccl_thread = !splitting->parent->blocking && !splitting->parent->lent;
     group->ranks = split.ranks;
     group->member = split.key;
     group->config = split.kind;
     group->name = split.name;
     // Splits of this group use the parent instead, which has the same ranks and does not block.
-    if (group->made_aside && group->ranks == splitting->parent->ranks) {
+    if (group->handle_stored_by_nccl_thread && group->ranks == splitting->parent->ranks) {
       group->splitter = splitting->parent;
     }
     splitting->group = group;
@@ -116,7 +116,7 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclContext::Split(
   splitting->split = std::move(split);
   MESHIFT_RETURN_IF_ERROR(
       RunAside("ncclCommSplit", *parent, [this, splitting] { return MakeChild(*splitting); }));
-  return known != nullptr ? known : splitting->group;
+  return existing != nullptr ? existing : splitting->group;
 }
 
 absl::Status NcclContext::MakeChild(Splitting& splitting) {
@@ -138,7 +138,7 @@ absl::Status NcclContext::MakeChild(Splitting& splitting) {
     // The child may exist once NCCL has finished with the split. Adopt it, so that it is aborted.
     const bool through = !result.ok() || result->code != ncclInProgress || !failed_.load() ||
                          (parent.lent && Settle(parent));
-    if (group != nullptr && through && !(failed_.load() && group->made_aside)) {
+    if (group != nullptr && through && !(failed_.load() && group->handle_stored_by_nccl_thread)) {
       groups_->Adopt(*group);
       if (group->comm() == nullptr) groups_->Drop(*group);
     }
@@ -149,20 +149,21 @@ absl::Status NcclContext::MakeChild(Splitting& splitting) {
   if (group->comm() == nullptr) return Fail(Internal("ncclCommSplit gave no communicator"));
   MESHIFT_RETURN_IF_ERROR(
       AwaitComm(*group, {ncclInProgress, "ncclCommSplit"}, std::chrono::nanoseconds(0)));
-  MESHIFT_RETURN_IF_ERROR(MakeWord(*group));
+  MESHIFT_RETURN_IF_ERROR(AllocateBarrierMemory(*group));
   return group->blocking ? Connect(group) : absl::OkStatus();
 }
 
 // NCCL connects members for an algorithm at its first call, so this makes one call of each
 // algorithm that the collectives use. Messages connect later, each with its peer.
 absl::Status NcclContext::Connect(const std::shared_ptr<NcclGroup>& group) {
-  void* const word = reinterpret_cast<void*>(group->word);
-  int32_t* const all = reinterpret_cast<int32_t*>(group->word) + 1;
+  void* const barrier = reinterpret_cast<void*>(group->barrier_memory);
+  int32_t* const all = reinterpret_cast<int32_t*>(group->barrier_memory) + 1;
   MESHIFT_RETURN_IF_ERROR(LaunchNext(group, {CollectiveKind::kAllReduce, 1, DType::kI32},
                                      Purpose::kConnect, utility_, [&]() -> NcclResult {
-                                       return {nccl_->AllReduce(word, word, 1, ncclInt32, ncclSum,
-                                                                group->comm(), utility_->handle),
-                                               "ncclAllReduce"};
+                                       return {
+                                           nccl_->AllReduce(barrier, barrier, 1, ncclInt32, ncclSum,
+                                                            group->comm(), utility_->handle),
+                                           "ncclAllReduce"};
                                      }));
   MESHIFT_RETURN_IF_ERROR(LaunchNext(group, {CollectiveKind::kAllGather, 1, DType::kI32},
                                      Purpose::kConnect, utility_, [&]() -> NcclResult {

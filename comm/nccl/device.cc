@@ -106,7 +106,7 @@ CudaDevice::~CudaDevice() {
 }
 
 bool CudaDevice::IsQuiet() const {
-  if (left_.load()) return false;
+  if (leaks_at_end_.load()) return false;
   const int64_t give_up = HostNs() + kLastWaitNs;
   for (const CUevent event : abandoned_) {
     while (true) {
@@ -283,7 +283,7 @@ void CudaDevice::FreeDead(bool all) {
   {
     const MutexLock lock(mutex_);
     // Abandoned work may still use the memory.
-    if (!all && (left_.load() || !abandoned_.empty())) return;
+    if (!all && (leaks_at_end_.load() || !abandoned_.empty())) return;
     dead.swap(dead_);
   }
   for (const Dead& d : dead) {

@@ -6,7 +6,7 @@
 //   MESHIFT_ASSIGN_OR_RETURN(CUevent event, device->TakeEvent(/*timed=*/false));
 //
 // Methods that call CUDA need a Scope on the calling thread: all but Open(), the accessors,
-// GiveEvent(), FreeLater(), Abandon() and Leave(). Thread-safe.
+// GiveEvent(), FreeLater(), Abandon() and LeakAtEnd(). Thread-safe.
 #ifndef MESHIFT_COMM_NCCL_DEVICE_H_
 #define MESHIFT_COMM_NCCL_DEVICE_H_
 
@@ -35,7 +35,7 @@ struct DeviceStream {
 
 // Whether both are certainly one stream, so that their work is in one order. CUDA may give the
 // handle of a destroyed stream to a later one, so equal handles are not enough.
-inline bool IsSame(const DeviceStream& before, const DeviceStream& now) {
+inline bool IsSameStream(const DeviceStream& before, const DeviceStream& now) {
   return before.handle == now.handle && (&before == &now || before.alive.load());
 }
 
@@ -113,8 +113,9 @@ class CudaDevice {
   void Abandon(CUevent event);
   // Abandons all work on the utility stream.
   void AbandonUtility();
-  // As Abandon, for work that NCCL may still launch later.
-  void Leave() { left_.store(true); }
+  // NCCL may still launch work later, so the device leaks its memory, streams and kernels when it
+  // is destroyed.
+  void LeakAtEnd() { leaks_at_end_.store(true); }
 
  private:
   struct Dead {
@@ -143,7 +144,7 @@ class CudaDevice {
   CUmemoryPool pool_ = nullptr;
   CUstream memory_ = nullptr;  // orders the pool's allocations and frees; has no other work
   int num_sms_ = 0;
-  std::atomic<bool> left_{false};
+  std::atomic<bool> leaks_at_end_{false};
   std::unique_ptr<CudaKernels> kernels_;
 
   Mutex mutex_;

@@ -426,7 +426,7 @@ TEST_F(NcclEngineTest, MemoryIsFreedAndAllocatedWithoutTheDevice) {
   });
   EXPECT_EQ(TheFake()->call_count("cuMemAlloc"), 0);
   EXPECT_EQ(TheFake()->call_count("cuMemFree"), 0);
-  // Ten buffers, and the word of each world.
+  // Ten buffers, and the barrier memory of each world.
   EXPECT_EQ(TheFake()->call_count("cuMemAllocFromPoolAsync"), 2 * 11);
   // Each pool keeps freed memory, since its release threshold is set.
   EXPECT_EQ(TheFake()->call_count("cuMemPoolSetAttribute"), 2);

@@ -170,7 +170,7 @@ bool NcclGroups::AbortAll() {
   if (aborted) {
     const MutexLock lock(mutex_);
     for (const std::shared_ptr<NcclGroup>& group : groups_) {
-      if (!group->making_ || !group->made_aside) continue;
+      if (!group->making_ || !group->handle_stored_by_nccl_thread) continue;
       const ncclComm_t child =
           std::atomic_ref(group->made_).exchange(nullptr, std::memory_order_acq_rel);
       if (child != nullptr) children.push_back(child);

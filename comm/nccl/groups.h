@@ -46,7 +46,7 @@ struct NcclGroup {
   // Constant once other threads can see the group.
   bool lent = false;  // an external communicator, borrowed from a framework
   // Split from a parent that is neither blocking nor lent: a thread of NCCL's stores the handle.
-  bool made_aside = false;
+  bool handle_stored_by_nccl_thread = false;
   bool blocking = false;  // calls return once launched; false also if unknown (lent)
   bool may_split = true;
   std::vector<int64_t> ranks;           // ascending world ranks
@@ -54,7 +54,7 @@ struct NcclGroup {
   std::string config;                   // NcclSplit::kind that it was made with
   std::string name;                     // for NCCL's tools; NCCL keeps the pointer
   std::shared_ptr<NcclGroup> splitter;  // the parent of its splits in place of itself; may be null
-  CUdeviceptr word = 0;                 // 4 bytes for barriers, then 4 bytes per member
+  CUdeviceptr barrier_memory = 0;       // 4 bytes for barriers, then 4 bytes per member
 
   // Guarded by NcclContext's lock.
   uint32_t kinds = 0;        // bit set of the kinds of calls launched so far

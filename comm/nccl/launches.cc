@@ -121,7 +121,7 @@ absl::Status Launches::Open(const std::shared_ptr<NcclGroup>& group, const CallT
     before = At(next_).before;
     const auto wait_for = [&](uint64_t number) MESHIFT_REQUIRES(mutex_) -> CUevent {
       const Record& earlier = At(number);
-      return IsSame(*earlier.stream, *stream) ? nullptr : earlier.after;
+      return IsSameStream(*earlier.stream, *stream) ? nullptr : earlier.after;
     };
     if (next_ > in_flight_) waits[0] = wait_for(next_ - in_flight_);
     // Also wait for the group's previous launch, as NCCL does within one communicator.
@@ -160,7 +160,7 @@ absl::Status Launches::Close() {
     after = At(next_).after;
     stream = inside_.stream->handle;
   }
-  // Until the event is recorded, Look() counts the launch as inside NCCL.
+  // Until the event is recorded, CheckTimeouts() counts the launch as inside NCCL.
   absl::Status status = device_->driver().EventRecord(after, stream);
   const MutexLock lock(mutex_);
   open_ = false;
@@ -200,7 +200,7 @@ std::string Launches::TextOf(const Record& record) {
                      Bytes(text.dtype, text.count));
 }
 
-absl::StatusOr<std::optional<Launches::Late>> Launches::Look(const Timeouts& timeouts) {
+absl::StatusOr<std::optional<Launches::Late>> Launches::CheckTimeouts(const Timeouts& timeouts) {
   const int64_t now = NowNs();
   const auto late = [&](Record& record, bool launched) -> std::optional<Late> {
     if (record.since_ns == 0) record.since_ns = now;

@@ -80,9 +80,9 @@ class Launches {
     bool launched = false;  // else it is still inside NCCL
     int64_t limit_ns = 0;   // the time-out
   };
-  // Called periodically. A launch's time counts from the first Look() at which it could run: the
-  // earlier work of its stream and the previous launch of its group have ended.
-  absl::StatusOr<std::optional<Late>> Look(const Timeouts& timeouts);
+  // Called periodically. A launch's time counts from the first CheckTimeouts() at which it could
+  // run: the earlier work of its stream and the previous launch of its group have ended.
+  absl::StatusOr<std::optional<Late>> CheckTimeouts(const Timeouts& timeouts);
 
  private:
   struct Record {
@@ -94,7 +94,8 @@ class Launches {
     std::shared_ptr<DeviceStream> stream;
     CUevent before = nullptr;  // reached when the stream's earlier work has ended
     CUevent after = nullptr;   // reached when the launch has ended
-    int64_t since_ns = 0;      // the first Look() at which it could run, steady clock; 0: none yet
+    // The first CheckTimeouts() at which it could run, steady clock; 0: none yet.
+    int64_t since_ns = 0;
   };
 
   Launches(std::shared_ptr<CudaDevice> device, int in_flight)

@@ -47,9 +47,9 @@ constexpr int64_t kSliceAlignment = 16;
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclContext> job,
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclContext> context,
                                    std::shared_ptr<NcclGroup> group)
-    : context_(std::move(job)), group_(std::move(group)) {}
+    : context_(std::move(context)), group_(std::move(group)) {}
 
 NcclCommunicator::~NcclCommunicator() {
   if (scratch_.memory != 0) context_->device().FreeLater(scratch_.memory, scratch_.done);
@@ -244,9 +244,9 @@ absl::Status NcclCommunicator::Broadcast(void* data, int64_t count, DType dtype,
 absl::Status NcclCommunicator::Barrier(Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   MESHIFT_RETURN_IF_ERROR(context_->Health());
-  void* const word = reinterpret_cast<void*>(group_->word);
+  void* const barrier = reinterpret_cast<void*>(group_->barrier_memory);
   return Launch({CollectiveKind::kBarrier, 1, DType::kI32}, *own, [&]() -> NcclResult {
-    return {context_->nccl().AllReduce(word, word, 1, ncclInt32, ncclSum, group_->comm(),
+    return {context_->nccl().AllReduce(barrier, barrier, 1, ncclInt32, ncclSum, group_->comm(),
                                        own->handle()),
             "ncclAllReduce"};
   });
@@ -423,7 +423,7 @@ absl::StatusOr<char*> NcclCommunicator::TakeScratch(int64_t bytes, NcclStream& s
   MESHIFT_RETURN_IF_ERROR(GrowScratch(bytes, /*capturing=*/capture != 0));
   // The caller orders a graph's launches against other work, so no wait crosses a capture's border.
   if (const DeviceStream* last = scratch_.stream.get();
-      last != nullptr && !IsSame(*last, *stream.state()) && scratch_.capture == capture) {
+      last != nullptr && !IsSameStream(*last, *stream.state()) && scratch_.capture == capture) {
     MESHIFT_RETURN_IF_ERROR(capture == 0
                                 ? device.driver().StreamWaitEvent(stream.handle(), scratch_.done, 0)
                                 : context_->ChainCaptured(*last, stream.handle(), capture));

@@ -35,11 +35,11 @@ namespace meshift {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // `job` keeps `group` until it is destroyed; other communicators may use it too.
-  NcclCommunicator(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group);
+  // `context` keeps `group` until it is destroyed; other communicators may use it too.
+  NcclCommunicator(std::shared_ptr<NcclContext> context, std::shared_ptr<NcclGroup> group);
   ~NcclCommunicator() override;
 
-  const NcclContext* job() const { return context_.get(); }
+  const NcclContext* context() const { return context_.get(); }
   const std::shared_ptr<NcclGroup>& group() const { return group_; }
 
   int rank() const override { return group_->member; }

@@ -67,10 +67,10 @@ absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_
   return parts;
 }
 
-absl::StatusOr<std::shared_ptr<NcclContext>> MakeJob(const Parts& parts, int64_t rank,
-                                                     const NcclOptions& options,
-                                                     const Environment& environment,
-                                                     const NcclLent& lent) {
+absl::StatusOr<std::shared_ptr<NcclContext>> MakeContext(const Parts& parts, int64_t rank,
+                                                         const NcclOptions& options,
+                                                         const Environment& environment,
+                                                         const NcclLent& lent) {
   // The variable overrides a communicator's configuration.
   const bool bounded =
       options.bounded_calls || environment.Get("NCCL_COMM_BLOCKING").value_or("") == "0";
@@ -84,25 +84,25 @@ absl::StatusOr<std::shared_ptr<NcclContext>> MakeJob(const Parts& parts, int64_t
 
 // The world group: `root` itself if calls are bounded or it may not be split; else a blocking
 // communicator that is split from it.
-absl::StatusOr<std::shared_ptr<NcclGroup>> MakeWorld(NcclContext& job,
+absl::StatusOr<std::shared_ptr<NcclGroup>> MakeWorld(NcclContext& context,
                                                      const std::shared_ptr<NcclGroup>& root,
                                                      const NcclOptions& options) {
-  if (!job.blocking_groups() || !root->may_split) return root;
-  return job.Split(root, {.color = 0,
-                          .key = root->member,
-                          .ranks = root->ranks,
-                          .config = ConfigOf(options, job.device().num_sms()),
-                          .net_name = options.net_name,
-                          .name = CommNameOf("world", root->ranks),
-                          .kind = ""});
+  if (!context.blocking_groups() || !root->may_split) return root;
+  return context.Split(root, {.color = 0,
+                              .key = root->member,
+                              .ranks = root->ranks,
+                              .config = ConfigOf(options, context.device().num_sms()),
+                              .net_name = options.net_name,
+                              .name = CommNameOf("world", root->ranks),
+                              .kind = ""});
 }
 
 class NcclEngineImpl final : public NcclEngine {
  public:
-  NcclEngineImpl(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> root,
+  NcclEngineImpl(std::shared_ptr<NcclContext> context, std::shared_ptr<NcclGroup> root,
                  const NcclOptions& options, EngineCapabilities capabilities,
                  ControlChannel* control, CUstream lent_stream)
-      : context_(std::move(job)),
+      : context_(std::move(context)),
         options_(options),
         capabilities_(std::move(capabilities)),
         control_(control),
@@ -204,15 +204,16 @@ class NcclEngineImpl final : public NcclEngine {
     return work(own->handle());
   }
   // The record that members exchange before they register symmetric memory together.
-  struct Told {
+  struct SymmetricProposal {
     int64_t first = 0;  // the SymmetricRequest
     int64_t count = 0;
     int64_t bytes = 0;
     char why[104] = {};  // why this member cannot; empty: it can
   };
-  absl::StatusOr<std::vector<Told>> Exchange(NcclCommunicator& communicator, const Told& mine);
-  absl::Status CheckTold(const NcclGroup& group, const std::vector<Told>& all,
-                         absl::StatusCode code);
+  absl::StatusOr<std::vector<SymmetricProposal>> Exchange(NcclCommunicator& communicator,
+                                                          const SymmetricProposal& mine);
+  absl::Status CheckProposals(const NcclGroup& group, const std::vector<SymmetricProposal>& all,
+                              absl::StatusCode code);
   absl::StatusOr<NcclCommunicator*> Own(Communicator& parent) const;
   absl::StatusOr<const NcclEvent*> Own(const std::shared_ptr<Event>& event) const;
 
@@ -227,7 +228,7 @@ class NcclEngineImpl final : public NcclEngine {
 
 absl::StatusOr<NcclCommunicator*> NcclEngineImpl::Own(Communicator& parent) const {
   auto* own = dynamic_cast<NcclCommunicator*>(&parent);
-  if (own == nullptr || own->job() != context_.get()) {
+  if (own == nullptr || own->context() != context_.get()) {
     return InvalidArgument("rank {} splits a communicator that is not its own: {}", rank(),
                            parent.ToString());
   }
@@ -291,26 +292,28 @@ absl::Status NcclEngineImpl::SplitNoColor(Communicator& parent) {
   return context_->Split(own->group(), SplitOf(NCCL_SPLIT_NOCOLOR)).status();
 }
 
-absl::StatusOr<std::vector<NcclEngineImpl::Told>> NcclEngineImpl::Exchange(
-    NcclCommunicator& communicator, const Told& mine) {
-  constexpr auto kBytes = static_cast<int64_t>(sizeof(Told));
+absl::StatusOr<std::vector<NcclEngineImpl::SymmetricProposal>> NcclEngineImpl::Exchange(
+    NcclCommunicator& communicator, const SymmetricProposal& mine) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(SymmetricProposal));
   const int64_t n = communicator.size();
-  std::vector<Told> all(n);
+  std::vector<SymmetricProposal> all(n);
   MESHIFT_ASSIGN_OR_RETURN(const auto memory, Allocate(kBytes * (n + 1)));
-  auto* const told = static_cast<char*>(memory->data());
+  auto* const proposal = static_cast<char*>(memory->data());
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, CreateStream());
-  MESHIFT_RETURN_IF_ERROR(CopyIn(&mine, told, kBytes, *stream));
-  MESHIFT_RETURN_IF_ERROR(communicator.AllGather(told, told + kBytes, kBytes, DType::kU8, *stream));
+  MESHIFT_RETURN_IF_ERROR(CopyIn(&mine, proposal, kBytes, *stream));
+  MESHIFT_RETURN_IF_ERROR(
+      communicator.AllGather(proposal, proposal + kBytes, kBytes, DType::kU8, *stream));
   MESHIFT_RETURN_IF_ERROR(Synchronize(*stream));
-  MESHIFT_RETURN_IF_ERROR(CopyOut(told + kBytes, all.data(), kBytes * n, *stream));
+  MESHIFT_RETURN_IF_ERROR(CopyOut(proposal + kBytes, all.data(), kBytes * n, *stream));
   MESHIFT_RETURN_IF_ERROR(Synchronize(*stream));
   return all;
 }
 
-absl::Status NcclEngineImpl::CheckTold(const NcclGroup& group, const std::vector<Told>& all,
-                                       absl::StatusCode code) {
-  const auto text = [](const Told& told) {
-    return SymmetricRequest{told.first, told.count, told.bytes}.ToString();
+absl::Status NcclEngineImpl::CheckProposals(const NcclGroup& group,
+                                            const std::vector<SymmetricProposal>& all,
+                                            absl::StatusCode code) {
+  const auto text = [](const SymmetricProposal& proposal) {
+    return SymmetricRequest{proposal.first, proposal.count, proposal.bytes}.ToString();
   };
   for (size_t member = 1; member < all.size(); ++member) {
     if (text(all[member]) == text(all[0])) continue;
@@ -331,25 +334,25 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> NcclEngineImpl::Al
   MESHIFT_ASSIGN_OR_RETURN(NcclCommunicator * own, Own(communicator));
   MESHIFT_RETURN_IF_ERROR(CheckRequest(request));
   const std::shared_ptr<NcclGroup>& group = own->group();
-  Told mine{.first = request.first, .count = request.count, .bytes = request.bytes};
-  const auto say = [&](const std::string& why) {
+  SymmetricProposal mine{.first = request.first, .count = request.count, .bytes = request.bytes};
+  const auto set_reason = [&](const std::string& why) {
     std::memcpy(mine.why, why.data(), std::min(why.size(), sizeof(mine.why) - 1));
   };
-  say(WhyNoWindows(context_->nccl(), *group));
-  MESHIFT_ASSIGN_OR_RETURN(std::vector<Told> all, Exchange(*own, mine));
-  MESHIFT_RETURN_IF_ERROR(CheckTold(*group, all, absl::StatusCode::kUnimplemented));
+  set_reason(WhyNoWindows(context_->nccl(), *group));
+  MESHIFT_ASSIGN_OR_RETURN(std::vector<SymmetricProposal> all, Exchange(*own, mine));
+  MESHIFT_RETURN_IF_ERROR(CheckProposals(*group, all, absl::StatusCode::kUnimplemented));
   std::vector<std::unique_ptr<NcclSymmetricBuffer>> made;
   for (int64_t i = 0; i < request.count; ++i) {
     auto buffer = NcclSymmetricBuffer::Create(context_, group, request.first + i, request.bytes);
     if (buffer.ok()) {
       made.push_back(*std::move(buffer));
     } else {
-      say(Message(buffer.status()));
+      set_reason(Message(buffer.status()));
     }
   }
   // Registering is collective, so first learn whether all members have memory.
   MESHIFT_ASSIGN_OR_RETURN(all, Exchange(*own, mine));
-  MESHIFT_RETURN_IF_ERROR(CheckTold(*group, all, absl::StatusCode::kResourceExhausted));
+  MESHIFT_RETURN_IF_ERROR(CheckProposals(*group, all, absl::StatusCode::kResourceExhausted));
   std::vector<std::unique_ptr<SymmetricBuffer>> buffers;
   for (std::unique_ptr<NcclSymmetricBuffer>& buffer : made) {
     MESHIFT_RETURN_IF_ERROR(buffer->Register());
@@ -360,7 +363,7 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> NcclEngineImpl::Al
 
 absl::StatusOr<const NcclEvent*> NcclEngineImpl::Own(const std::shared_ptr<Event>& event) const {
   const auto* own = dynamic_cast<const NcclEvent*>(event.get());
-  if (own == nullptr || own->job() != context_.get()) {
+  if (own == nullptr || own->context() != context_.get()) {
     return InvalidArgument("the event is null or belongs to another engine");
   }
   return own;
@@ -369,7 +372,7 @@ absl::StatusOr<const NcclEvent*> NcclEngineImpl::Own(const std::shared_ptr<Event
 absl::Status NcclEngineImpl::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
   MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *context_));
   auto* marked = event->use_count() == 1 ? dynamic_cast<NcclEvent*>(event->get()) : nullptr;
-  if (marked != nullptr && marked->job() == context_.get()) return marked->Record(*own);
+  if (marked != nullptr && marked->context() == context_.get()) return marked->Record(*own);
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<NcclEvent> made, NcclEvent::Create(context_));
   MESHIFT_RETURN_IF_ERROR(made->Record(*own));
   *event = std::move(made);
@@ -431,18 +434,19 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
     const absl::Status unblocked = CheckUnset("NCCL_COMM_BLOCKING", "1", environment);
     if (!unblocked.ok()) parts = unblocked;
   }
-  MESHIFT_ASSIGN_OR_RETURN(NcclRendezvous meeting,
-                           Meet(bootstrap, parts.status(), parts.ok() ? parts->nccl.get() : nullptr,
-                                parts.ok() ? parts->device.get() : nullptr, environment));
+  MESHIFT_ASSIGN_OR_RETURN(
+      NcclRendezvous rendezvous,
+      Rendezvous(bootstrap, parts.status(), parts.ok() ? parts->nccl.get() : nullptr,
+                 parts.ok() ? parts->device.get() : nullptr, environment));
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclContext> shared,
-                           MakeJob(*parts, job.rank, options, environment, {}));
+                           MakeContext(*parts, job.rank, options, environment, {}));
   const std::vector<int64_t> ranks = Iota(job.world_size);
   MESHIFT_RETURN_IF_ERROR(shared->Join(bootstrap->control(), ranks));
   ncclConfig_t config = ConfigOf(options, parts->device->num_sms());
   absl::StatusOr<std::shared_ptr<NcclGroup>> world =
       shared->MakeRoot("ncclCommInitRankConfig", ranks, [&](ncclComm_t* comm) {
-        return parts->nccl->CommInitRankConfig(comm, static_cast<int>(job.world_size), meeting.id,
-                                               static_cast<int>(job.rank), &config);
+        return parts->nccl->CommInitRankConfig(comm, static_cast<int>(job.world_size),
+                                               rendezvous.id, static_cast<int>(job.rank), &config);
       });
   if (world.ok()) world = MakeWorld(*shared, *world, options);
   if (!world.ok()) {
@@ -450,8 +454,8 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
     shared->Close();
     return world.status();
   }
-  return std::make_unique<NcclEngineImpl>(shared, *world, options, std::move(meeting.capabilities),
-                                          bootstrap->control(), nullptr);
+  return std::make_unique<NcclEngineImpl>(
+      shared, *world, options, std::move(rendezvous.capabilities), bootstrap->control(), nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent& lent,
@@ -482,7 +486,7 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
                            LoadParts(options, device, /*or_only=*/false,
                                      {.allocate = lent.allocate, .free = lent.free}));
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclContext> shared,
-                           MakeJob(parts, rank, options, environment, lent));
+                           MakeContext(parts, rank, options, environment, lent));
   const std::vector<int64_t> ranks = Iota(size);
   if (lent.control != nullptr) MESHIFT_RETURN_IF_ERROR(shared->Join(lent.control, ranks));
   absl::StatusOr<std::shared_ptr<NcclGroup>> world =

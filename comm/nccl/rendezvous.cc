@@ -40,17 +40,17 @@ EngineCapabilities Agree(const std::vector<std::string>& broken) {
 
 }  // namespace
 
-absl::StatusOr<NcclRendezvous> Meet(Bootstrap* bootstrap, const absl::Status& here,
-                                    const NcclLibrary* nccl, CudaDevice* device,
-                                    const Environment& environment) {
+absl::StatusOr<NcclRendezvous> Rendezvous(Bootstrap* bootstrap, const absl::Status& here,
+                                          const NcclLibrary* nccl, CudaDevice* device,
+                                          const Environment& environment) {
   const JobRank& job = bootstrap->job();
-  NcclRendezvous meeting;
-  char* const id = meeting.id.internal;
-  constexpr size_t kIdBytes = sizeof(meeting.id.internal);
+  NcclRendezvous rendezvous;
+  char* const id = rendezvous.id.internal;
+  constexpr size_t kIdBytes = sizeof(rendezvous.id.internal);
   absl::Status status = here;
   if (status.ok() && job.rank == 0) {
     const CudaDevice::Scope scope(*device);
-    status = nccl->Check(nccl->GetUniqueId(&meeting.id), "ncclGetUniqueId");
+    status = nccl->Check(nccl->GetUniqueId(&rendezvous.id), "ncclGetUniqueId");
   }
   std::string mine(1, status.ok() ? kReady : kMissing);
   if (!status.ok()) {
@@ -75,8 +75,8 @@ absl::StatusOr<NcclRendezvous> Meet(Bootstrap* bootstrap, const absl::Status& he
   }
   std::memcpy(id, first.data(), kIdBytes);
   first.erase(0, kIdBytes);
-  meeting.capabilities = Agree(*all);
-  return meeting;
+  rendezvous.capabilities = Agree(*all);
+  return rendezvous;
 }
 
 }  // namespace meshift

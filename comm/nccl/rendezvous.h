@@ -1,8 +1,8 @@
 // The rendezvous of an NCCL engine's ranks, before they have a communicator: each rank reports that
 // it is ready, or why it cannot take part; rank 0 distributes the ncclUniqueId.
 //
-//   auto meeting = Meet(bootstrap, here, nccl, device, environment).value();
-//   nccl->CommInitRankConfig(&comm, size, meeting.id, rank, &config);
+//   auto rendezvous = Rendezvous(bootstrap, here, nccl, device, environment).value();
+//   nccl->CommInitRankConfig(&comm, size, rendezvous.id, rank, &config);
 //
 // Makes no communicator. Waits at most the bootstrap's time-out. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_RENDEZVOUS_H_
@@ -26,13 +26,14 @@ struct NcclRendezvous {
   EngineCapabilities capabilities = EngineCapabilities::Nccl();
 };
 
-// Collective over the ranks of `bootstrap`. `here`: an error if this rank cannot take part; Meet
-// reports it to the others and returns it. If it is OK, `nccl` and `device` must not be null.
-// `environment` decides whether NCCL's all-reduce is batch-invariant. FAILED_PRECONDITION names
-// another rank that cannot take part, and why. Other errors are those of Bootstrap::Exchange().
-absl::StatusOr<NcclRendezvous> Meet(Bootstrap* bootstrap, const absl::Status& here,
-                                    const NcclLibrary* nccl, CudaDevice* device,
-                                    const Environment& environment);
+// Collective over the ranks of `bootstrap`. `here`: an error if this rank cannot take part;
+// Rendezvous reports it to the others and returns it. If it is OK, `nccl` and `device` must not be
+// null. `environment` decides whether NCCL's all-reduce is batch-invariant. FAILED_PRECONDITION
+// names another rank that cannot take part, and why. Other errors are those of
+// Bootstrap::Exchange().
+absl::StatusOr<NcclRendezvous> Rendezvous(Bootstrap* bootstrap, const absl::Status& here,
+                                          const NcclLibrary* nccl, CudaDevice* device,
+                                          const Environment& environment);
 
 }  // namespace meshift
 

@@ -13,15 +13,16 @@
 
 namespace meshift {
 
-absl::StatusOr<std::unique_ptr<NcclStream>> NcclStream::Create(std::shared_ptr<NcclContext> job) {
-  const CudaDevice::Scope scope(job->device());
+absl::StatusOr<std::unique_ptr<NcclStream>> NcclStream::Create(
+    std::shared_ptr<NcclContext> context) {
+  const CudaDevice::Scope scope(context->device());
   CUstream stream = nullptr;
-  MESHIFT_RETURN_IF_ERROR(job->device().driver().StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  return std::make_unique<NcclStream>(std::move(job), stream, /*lent=*/false);
+  MESHIFT_RETURN_IF_ERROR(context->device().driver().StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  return std::make_unique<NcclStream>(std::move(context), stream, /*lent=*/false);
 }
 
-NcclStream::NcclStream(std::shared_ptr<NcclContext> job, CUstream stream, bool lent)
-    : context_(std::move(job)), lent_(lent) {
+NcclStream::NcclStream(std::shared_ptr<NcclContext> context, CUstream stream, bool lent)
+    : context_(std::move(context)), lent_(lent) {
   state_->handle = stream;
 }
 
@@ -34,12 +35,13 @@ NcclStream::~NcclStream() {
   context_->device().driver().StreamDestroy(state_->handle).IgnoreError();
 }
 
-absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclContext& job) {
+absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclContext& context) {
   auto* own = dynamic_cast<NcclStream*>(&stream);
-  if (own == nullptr || own->context_.get() != &job) {
-    return InvalidArgument("the stream belongs to another engine than that of rank {}", job.rank());
+  if (own == nullptr || own->context_.get() != &context) {
+    return InvalidArgument("the stream belongs to another engine than that of rank {}",
+                           context.rank());
   }
-  MESHIFT_RETURN_IF_ERROR(job.MayUseStreams());
+  MESHIFT_RETURN_IF_ERROR(context.MayUseStreams());
   return own;
 }
 
@@ -57,11 +59,11 @@ absl::Status NcclStream::Synchronize() const {
   return status;
 }
 
-absl::StatusOr<std::shared_ptr<NcclEvent>> NcclEvent::Create(std::shared_ptr<NcclContext> job) {
-  CudaDevice& device = job->device();
+absl::StatusOr<std::shared_ptr<NcclEvent>> NcclEvent::Create(std::shared_ptr<NcclContext> context) {
+  CudaDevice& device = context->device();
   const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device.TakeEvent(device.timed()));
-  return std::make_shared<NcclEvent>(std::move(job), event);
+  return std::make_shared<NcclEvent>(std::move(context), event);
 }
 
 NcclEvent::~NcclEvent() { context_->device().GiveEvent(event_, context_->device().timed()); }
@@ -92,7 +94,7 @@ absl::Status NcclEvent::Delay(const NcclStream& stream) const {
 bool NcclEvent::IsReached() const {
   const CudaDevice::Scope scope(context_->device());
   if (!context_->device().IsReached(event_).value_or(false)) return false;
-  // The abort of a failed job ends its work, so an event counts only if it was reached before.
+  // The abort of a failed context ends its work, so an event counts only if it was reached before.
   const int64_t failed_ns = context_->failed_ns();
   if (failed_ns == INT64_MAX) return true;
   const int64_t reached_ns = ReachedNs();
@@ -105,16 +107,16 @@ int64_t NcclEvent::ReachedNs() const {
   return context_->device().ReachedNs(*base_, event_);
 }
 
-absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<NcclContext> job,
+absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<NcclContext> context,
                                                                int64_t bytes) {
   if (bytes < 0) return InvalidArgument("cannot allocate {} bytes; expected at least 0", bytes);
-  MESHIFT_RETURN_IF_ERROR(job->Health());
-  const CudaDevice::Scope scope(job->device());
-  absl::StatusOr<CUdeviceptr> memory = job->device().Allocate(bytes);
+  MESHIFT_RETURN_IF_ERROR(context->Health());
+  const CudaDevice::Scope scope(context->device());
+  absl::StatusOr<CUdeviceptr> memory = context->device().Allocate(bytes);
   if (!memory.ok()) {
-    return Annotate(memory.status(), fmt::format("rank {}", job->rank()));
+    return Annotate(memory.status(), fmt::format("rank {}", context->rank()));
   }
-  return std::make_unique<NcclBuffer>(std::move(job), *memory, bytes);
+  return std::make_unique<NcclBuffer>(std::move(context), *memory, bytes);
 }
 
 }  // namespace meshift

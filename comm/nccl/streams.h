@@ -25,15 +25,15 @@ namespace meshift {
 class NcclStream final : public Stream {
  public:
   // Creates a CUstream, which the result owns.
-  static absl::StatusOr<std::unique_ptr<NcclStream>> Create(std::shared_ptr<NcclContext> job);
+  static absl::StatusOr<std::unique_ptr<NcclStream>> Create(std::shared_ptr<NcclContext> context);
   // Wraps `stream`. If `lent`, its owner keeps it: the destructor neither waits for it nor destroys
   // it.
-  NcclStream(std::shared_ptr<NcclContext> job, CUstream stream, bool lent);
+  NcclStream(std::shared_ptr<NcclContext> context, CUstream stream, bool lent);
   ~NcclStream() override;
 
-  // Casts `stream`. INVALID_ARGUMENT if it does not belong to `job`; else the error of
+  // Casts `stream`. INVALID_ARGUMENT if it does not belong to `context`; else the error of
   // NcclContext::MayUseStreams().
-  static absl::StatusOr<NcclStream*> Of(Stream& stream, const NcclContext& job);
+  static absl::StatusOr<NcclStream*> Of(Stream& stream, const NcclContext& context);
 
   CUstream handle() const { return state_->handle; }
   const std::shared_ptr<DeviceStream>& state() const { return state_; }
@@ -49,9 +49,9 @@ class NcclStream final : public Stream {
 class NcclEvent final : public Event {
  public:
   // An event that is not recorded yet.
-  static absl::StatusOr<std::shared_ptr<NcclEvent>> Create(std::shared_ptr<NcclContext> job);
-  NcclEvent(std::shared_ptr<NcclContext> job, CUevent event)
-      : context_(std::move(job)), event_(event) {}
+  static absl::StatusOr<std::shared_ptr<NcclEvent>> Create(std::shared_ptr<NcclContext> context);
+  NcclEvent(std::shared_ptr<NcclContext> context, CUevent event)
+      : context_(std::move(context)), event_(event) {}
   ~NcclEvent() override;
 
   // Records the event on `stream`, replacing an earlier record.
@@ -63,7 +63,7 @@ class NcclEvent final : public Event {
   int64_t ReachedNs() const override;
   bool IsReached() const override;
   bool InGraph() const override { return capture_ != 0; }  // then the host cannot wait for it
-  const NcclContext* job() const { return context_.get(); }
+  const NcclContext* context() const { return context_.get(); }
   CUevent handle() const { return event_; }
 
  private:
@@ -78,10 +78,10 @@ class NcclEvent final : public Event {
 class NcclBuffer final : public Buffer {
  public:
   // INVALID_ARGUMENT: `bytes` is negative; RESOURCE_EXHAUSTED: the device has not enough memory.
-  static absl::StatusOr<std::unique_ptr<NcclBuffer>> Create(std::shared_ptr<NcclContext> job,
+  static absl::StatusOr<std::unique_ptr<NcclBuffer>> Create(std::shared_ptr<NcclContext> context,
                                                             int64_t bytes);
-  NcclBuffer(std::shared_ptr<NcclContext> job, CUdeviceptr memory, int64_t bytes)
-      : context_(std::move(job)), memory_(memory), bytes_(bytes) {}
+  NcclBuffer(std::shared_ptr<NcclContext> context, CUdeviceptr memory, int64_t bytes)
+      : context_(std::move(context)), memory_(memory), bytes_(bytes) {}
   ~NcclBuffer() override { context_->device().FreeLater(memory_, nullptr); }
   void* data() const override { return reinterpret_cast<void*>(memory_); }
   int64_t size_bytes() const override { return bytes_; }

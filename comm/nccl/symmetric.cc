@@ -12,11 +12,11 @@
 namespace meshift {
 
 absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> NcclSymmetricBuffer::Create(
-    std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group, int64_t number,
+    std::shared_ptr<NcclContext> context, std::shared_ptr<NcclGroup> group, int64_t number,
     int64_t bytes) {
-  const CudaDevice::Scope scope(job->device());
+  const CudaDevice::Scope scope(context->device());
   void* data = nullptr;
-  const NcclLibrary& nccl = job->nccl();
+  const NcclLibrary& nccl = context->nccl();
   const absl::Status status =
       nccl.Check(nccl.MemAlloc(&data, static_cast<size_t>(bytes)), "ncclMemAlloc");
   if (!status.ok()) {
@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> NcclSymmetricBuffer::Create
         fmt::format("{} bytes of symmetric memory: {}", bytes, Message(status)));
   }
   return std::unique_ptr<NcclSymmetricBuffer>(
-      new NcclSymmetricBuffer(std::move(job), std::move(group), number, data, bytes));
+      new NcclSymmetricBuffer(std::move(context), std::move(group), number, data, bytes));
 }
 
 absl::Status NcclSymmetricBuffer::Register() {

@@ -27,7 +27,7 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
  public:
   // Allocates memory, which must then be registered. RESOURCE_EXHAUSTED if NCCL cannot allocate it.
   static absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> Create(
-      std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group, int64_t number,
+      std::shared_ptr<NcclContext> context, std::shared_ptr<NcclGroup> group, int64_t number,
       int64_t bytes);
   // Waits for all work so far, deregisters and frees the memory. If the context has failed, the
   // memory is leaked, since its work may never end.
@@ -41,10 +41,10 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
   const NcclGroup* group() const { return group_.get(); }
 
  private:
-  NcclSymmetricBuffer(std::shared_ptr<NcclContext> job, std::shared_ptr<NcclGroup> group,
+  NcclSymmetricBuffer(std::shared_ptr<NcclContext> context, std::shared_ptr<NcclGroup> group,
                       int64_t number, void* data, int64_t bytes)
       : SymmetricBuffer(number),
-        context_(std::move(job)),
+        context_(std::move(context)),
         group_(std::move(group)),
         data_(data),
         bytes_(bytes) {}

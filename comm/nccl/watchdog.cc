@@ -10,21 +10,21 @@
 
 namespace meshift {
 
-Watchdog::Watchdog(std::function<void()> look, std::function<std::chrono::nanoseconds()> every)
-    : look_(std::move(look)), every_(std::move(every)), thread_([this] { Run(); }) {}
+Watchdog::Watchdog(std::function<void()> check, std::function<std::chrono::nanoseconds()> interval)
+    : check_(std::move(check)), interval_(std::move(interval)), thread_([this] { Run(); }) {}
 
 void Watchdog::Run() {
   // By default the kernel adds up to 50 us to each wait.
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   while (true) {
-    const std::chrono::nanoseconds every = every_();
+    const std::chrono::nanoseconds interval = interval_();
     {
       MutexLock lock(mutex_);
       const bool stopped =
-          lock.WaitFor(changed_, every, [&]() MESHIFT_REQUIRES(mutex_) { return stopped_; });
+          lock.WaitFor(changed_, interval, [&]() MESHIFT_REQUIRES(mutex_) { return stopped_; });
       if (stopped) return;
     }
-    look_();
+    check_();
   }
 }
 

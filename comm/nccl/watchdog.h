@@ -1,6 +1,6 @@
 // A thread that calls a function periodically.
 //
-//   Watchdog watchdog([&] { job.Look(); }, [&] { return job.LookEvery(); });
+//   Watchdog watchdog([&] { context.CheckForErrors(); }, [&] { return context.CheckInterval(); });
 //
 // Both functions run on that thread, and must not destroy the Watchdog. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_WATCHDOG_H_
@@ -17,9 +17,9 @@ namespace meshift {
 
 class Watchdog {
  public:
-  // Calls `look` after each interval that `every` returns; `every` is called before each wait.
-  Watchdog(std::function<void()> look, std::function<std::chrono::nanoseconds()> every);
-  // Waits for a running call of `look`.
+  // Calls `check` after each wait. `interval` is called before each wait, and returns its length.
+  Watchdog(std::function<void()> check, std::function<std::chrono::nanoseconds()> interval);
+  // Waits for a running call of `check`.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -27,8 +27,8 @@ class Watchdog {
  private:
   void Run();
 
-  const std::function<void()> look_;
-  const std::function<std::chrono::nanoseconds()> every_;
+  const std::function<void()> check_;
+  const std::function<std::chrono::nanoseconds()> interval_;
   Mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ MESHIFT_GUARDED_BY(mutex_) = false;

@@ -17,25 +17,25 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-TEST(WatchdogTest, LooksEverySoOftenAndWakesInTime) {
-  std::atomic<int> looks{0};
+TEST(WatchdogTest, ChecksEverySoOftenAndWakesInTime) {
+  std::atomic<int> checks{0};
   std::atomic<int> slack{0};
   {
     const Watchdog watchdog(
         [&] {
           slack = prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL);
-          ++looks;
+          ++checks;
         },
         [] { return milliseconds(1); });
-    while (looks < 3) std::this_thread::yield();
+    while (checks < 3) std::this_thread::yield();
   }
   EXPECT_EQ(slack, 1);
-  const int at_end = looks;
+  const int at_end = checks;
   std::this_thread::sleep_for(milliseconds(10));
-  EXPECT_EQ(looks, at_end);
+  EXPECT_EQ(checks, at_end);
 }
 
-TEST(WatchdogTest, EndsWithoutWaitingForItsNextLook) {
+TEST(WatchdogTest, EndsWithoutWaitingForItsNextCheck) {
   const auto start = std::chrono::steady_clock::now();
   {
     const Watchdog watchdog([] {}, [] { return std::chrono::hours(1); });

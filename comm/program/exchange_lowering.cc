@@ -16,8 +16,8 @@
 
 namespace meshift::lowering_internal {
 
-absl::Status StepLowering::SendParts(const DimSet& mesh_dims, const Traffic& traffic,
-                                     absl::Span<const Value> places, bool calls) {
+absl::Status StepLowering::LowerMessages(const DimSet& mesh_dims, const Traffic& traffic,
+                                         absl::Span<const Value> places, bool calls) {
   const DType dtype = build_.in().dtype;
   // The messages to or from other members. `packed`: those that are not contiguous in the value;
   // they lie back to back in a piece of memory.
@@ -76,9 +76,9 @@ absl::Status StepLowering::Exchange(const StepGeometry& g, const Step& step) {
                        [&](const Part& part) { return part.number != traffic.self; });
   };
   const bool calls =
-      others(traffic.receivers) || others(traffic.senders) || AnyMemberLacks(g, members, me_);
+      others(traffic.receivers) || others(traffic.senders) || AnyMemberNeedsData(g, members, me_);
   const Value out = build_.out();
-  return SendParts(step.mesh_dims, traffic, {&out, 1}, calls);
+  return LowerMessages(step.mesh_dims, traffic, {&out, 1}, calls);
 }
 
 absl::Status StepLowering::AddCrossing(const Step& step, const Crossing& crossing) {
@@ -118,7 +118,7 @@ StepLowering::Traffic StepLowering::TrafficOf(const Crossing& crossing) const {
 absl::Status StepLowering::Cross(const Step& step, const Crossing& crossing) {
   if (step.reduce_op) return OrderedCross(step, crossing);
   const Value out = build_.out();
-  return SendParts({0}, TrafficOf(crossing), {&out, 1}, /*calls=*/step.op == StepOp::kExchange);
+  return LowerMessages({0}, TrafficOf(crossing), {&out, 1}, /*calls=*/step.op == StepOp::kExchange);
 }
 
 // Receives each contribution to this rank's box into a block of its own, then reduces the blocks in
@@ -133,7 +133,7 @@ absl::Status StepLowering::OrderedCross(const Step& step, const Crossing& crossi
   for (int64_t c = 0; c < n; ++c) {
     places.push_back(Value::RowMajor(Shift(blocks, c * own), out.dtype, out.box));
   }
-  MESHIFT_RETURN_IF_ERROR(SendParts({0}, TrafficOf(crossing), places, /*calls=*/true));
+  MESHIFT_RETURN_IF_ERROR(LowerMessages({0}, TrafficOf(crossing), places, /*calls=*/true));
   if (own == 0) return absl::OkStatus();
   MESHIFT_ASSIGN_OR_RETURN(const Value result, RowMajorLike(out));
   ReduceBlocks(blocks, result.at, out.count(), n, reduction);

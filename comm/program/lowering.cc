@@ -193,7 +193,7 @@ class PlanLowering {
     build_.set_one_channel(NeedsOneChannel(plan_, step));
     const std::optional<Coordinate> me = mesh.CoordinateOf(rank_);
     if (!me) {
-      StepLowering::NamePartition(step, &build_);
+      StepLowering::AddGroupOf(step, &build_);
       return build_.BeginStep(step.after.dtype(), NoBox());
     }
     MESHIFT_ASSIGN_OR_RETURN(const StepGeometry g, StepGeometry::Create(before, step, *me));

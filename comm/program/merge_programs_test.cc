@@ -11,7 +11,7 @@
 #include "comm/program/coalesce.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
-#include "comm/program/program_parts.h"
+#include "comm/program/program_segments.h"
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"

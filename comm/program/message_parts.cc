@@ -115,8 +115,8 @@ std::vector<Part> Receivers(const StepGeometry& geometry, const Members& members
   return Combine(geometry, members, me, lists);
 }
 
-bool AnyMemberLacks(const StepGeometry& geometry, const Members& members,
-                    absl::Span<const int64_t> me) {
+bool AnyMemberNeedsData(const StepGeometry& geometry, const Members& members,
+                        absl::Span<const int64_t> me) {
   Box still = geometry.box_before();
   for (const MovedDim& dim : geometry.moved()) still.size[dim.tensor_dim] = 1;
   if (still.IsEmpty()) return false;
@@ -124,13 +124,13 @@ bool AnyMemberLacks(const StepGeometry& geometry, const Members& members,
   for (int64_t index = 0; index < members.size(); ++index) {
     members.SetCoordinate(index, &at);
     bool empty = false;
-    bool lacks = false;
+    bool needs_data = false;
     for (const MovedDim& dim : geometry.moved()) {
       const Interval after = dim.After(at);
       empty |= after.Length() == 0;
-      lacks |= !dim.Before(at).Contains(after);
+      needs_data |= !dim.Before(at).Contains(after);
     }
-    if (lacks && !empty) return true;
+    if (needs_data && !empty) return true;
   }
   return false;
 }

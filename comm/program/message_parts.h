@@ -38,8 +38,8 @@ std::vector<Part> Receivers(const StepGeometry& geometry, const Members& members
 
 // Whether some member's box after the step, if not empty, is not inside its box before it.
 // O(members).
-bool AnyMemberLacks(const StepGeometry& geometry, const Members& members,
-                    absl::Span<const int64_t> me);
+bool AnyMemberNeedsData(const StepGeometry& geometry, const Members& members,
+                        absl::Span<const int64_t> me);
 
 }  // namespace meshift::lowering_internal
 

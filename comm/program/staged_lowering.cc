@@ -76,7 +76,7 @@ class Stages {
   const int64_t self_;
 };
 
-void Put(int64_t number, Location at, int64_t count, std::vector<ProgramMessage>* messages) {
+void AddMessage(int64_t number, Location at, int64_t count, std::vector<ProgramMessage>* messages) {
   if (count > 0) messages->push_back({static_cast<int>(number), at, count});
 }
 
@@ -157,8 +157,8 @@ void Combine(const DimSet& mesh_dims, const Stages& stages, const Slots& slots,
   std::vector<ProgramMessage> sends;
   std::vector<ProgramMessage> recvs;
   stages.Across([&](int64_t number, int64_t block) {
-    Put(number, slots.Wide(0, block * part), owned(block), &sends);
-    Put(number, slots.Wide(1, block * part), own, &recvs);
+    AddMessage(number, slots.Wide(0, block * part), owned(block), &sends);
+    AddMessage(number, slots.Wide(1, block * part), own, &recvs);
   });
   build->AddCopy(Elements(slots.Wide(0, mine), wide, own), Elements(slots.Wide(1, mine), wide, own),
                  Box{Shape{0}, Shape{own}});
@@ -198,8 +198,8 @@ absl::Status StepLowering::StagedAllReduce(const StepGeometry& g, const Step& st
   std::vector<ProgramMessage> sends;
   std::vector<ProgramMessage> recvs;
   stages.Inside([&](int64_t number, int64_t other) {
-    Put(number, at(send, begin_of(other)), column_of(other), &sends);
-    Put(number, slots.In(other), column, &recvs);
+    AddMessage(number, at(send, begin_of(other)), column_of(other), &sends);
+    AddMessage(number, slots.In(other), column, &recvs);
   });
   build_.AddCopy(Elements(at(send, begin), dtype, column), Elements(slots.In(place), dtype, column),
                  Box{Shape{0}, Shape{column}});
@@ -213,15 +213,15 @@ absl::Status StepLowering::StagedAllReduce(const StepGeometry& g, const Step& st
   sends.clear();
   recvs.clear();
   stages.Across([&](int64_t number, int64_t block) {
-    Put(number, result, own, &sends);
-    Put(number, at(recv, part_begin(block)), part_of(block), &recvs);
+    AddMessage(number, result, own, &sends);
+    AddMessage(number, at(recv, part_begin(block)), part_of(block), &recvs);
   });
   build_.AddSendRecv(step.mesh_dims, sends, recvs);
   sends.clear();
   recvs.clear();
   stages.Inside([&](int64_t number, int64_t other) {
-    Put(number, at(recv, begin), column, &sends);
-    Put(number, at(recv, begin_of(other)), column_of(other), &recvs);
+    AddMessage(number, at(recv, begin), column, &sends);
+    AddMessage(number, at(recv, begin_of(other)), column_of(other), &recvs);
   });
   build_.AddSendRecv(step.mesh_dims, sends, recvs);
   CopyToOut(recv);
@@ -259,8 +259,8 @@ absl::Status StepLowering::StagedReduceScatter(const StepGeometry& g, const Step
   std::vector<ProgramMessage> recvs;
   stages.Inside([&](int64_t number, int64_t place) {
     pack(place, packed);
-    Put(number, packed, size, &sends);
-    Put(number, slots.In(place), size, &recvs);
+    AddMessage(number, packed, size, &sends);
+    AddMessage(number, slots.In(place), size, &recvs);
     packed = Shift(packed, Bytes(dtype, size));
   });
   pack(stages.my_place(), slots.In(stages.my_place()));

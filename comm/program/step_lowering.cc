@@ -16,14 +16,14 @@ namespace meshift::lowering_internal {
 
 using Kind = Instruction::Kind;
 
-void StepLowering::NamePartition(const Step& step, ProgramBuilder* build) {
+void StepLowering::AddGroupOf(const Step& step, ProgramBuilder* build) {
   if (!IsCollective(step.op) || NumElements(step.after.shape()) == 0) return;
   build->GroupOver(step.mesh_dims);
 }
 
 absl::Status StepLowering::Add(const StepGeometry& g, const Sharding& before, const Step& step) {
   if (IsCollective(step.op) && NumElements(step.after.shape()) == 0) return absl::OkStatus();
-  NamePartition(step, &build_);
+  AddGroupOf(step, &build_);
   // An all_reduce handles one buffer itself.
   if (!one_buffer_ || step.op == StepOp::kAllReduce) return LowerOp(g, before, step);
   return LowerApart([&] { return LowerOp(g, before, step); });

@@ -37,7 +37,7 @@ class StepLowering {
 
   // Adds the step's group to the program, unless the tensor has no elements. Every rank must do
   // this, even if its group has nothing to do or it is in no group.
-  static void NamePartition(const Step& step, ProgramBuilder* build);
+  static void AddGroupOf(const Step& step, ProgramBuilder* build);
 
   // INVALID_ARGUMENT if the step does not match its shardings, or the workspace is too small.
   // INTERNAL for a relabel, which AddCrossing lowers.
@@ -75,8 +75,8 @@ class StepLowering {
   Traffic TrafficOf(const Crossing& crossing) const;
   // Sends parts of the value before the step, and receives parts of contribution c into places[c].
   // `calls`: whether the group makes a call.
-  absl::Status SendParts(const DimSet& mesh_dims, const Traffic& traffic,
-                         absl::Span<const Value> places, bool calls);
+  absl::Status LowerMessages(const DimSet& mesh_dims, const Traffic& traffic,
+                             absl::Span<const Value> places, bool calls);
   absl::Status Permute(const StepGeometry& g, const Step& step);
   absl::Status Slice(const StepGeometry& g, const Step& step);
   absl::Status Mask(const StepGeometry& g, const Sharding& before, const Step& step);

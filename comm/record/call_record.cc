@@ -118,12 +118,12 @@ void CallRecord::Watch() {
       const auto path = Dump("");
       Log(LogEvent::Kind::kDump, path.ok() ? *path : Message(path.status()), 0);
     }
-    LookOnce(&oldest);
+    CheckSources(&oldest);
   }
 }
 
-void CallRecord::LookOnce(std::vector<OldestCall>* oldest) {
-  ring_.Look(oldest);
+void CallRecord::CheckSources(std::vector<OldestCall>* oldest) {
+  ring_.Poll(oldest);
   const Timeouts timeouts = engine_->timeouts();
   // Before this time no thread advanced the work.
   const CallerProgress* const callers = engine_->caller_progress();
@@ -179,7 +179,7 @@ void CallRecord::FailSource(uint32_t number, int64_t call, const absl::Status& s
 void CallRecord::BeginFailure(uint32_t number, const absl::Status& status) {
   // Finds the calls that have ended before the failure.
   std::vector<OldestCall> oldest;
-  ring_.Look(&oldest);
+  ring_.Poll(&oldest);
   ring_.CloseSource(number);
   const MutexLock lock(mutex_);
   sources_[number].failure = status;

@@ -119,7 +119,7 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
   void BeginFailure(uint32_t number, const absl::Status& status);
   void EndFailure(bool may_block);
   void Watch();
-  void LookOnce(std::vector<OldestCall>* oldest);
+  void CheckSources(std::vector<OldestCall>* oldest);
   void FailSource(uint32_t number, int64_t call, const absl::Status& status);
   void WriteFailure();
   bool IsTriggered();

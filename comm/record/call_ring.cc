@@ -9,8 +9,8 @@
 namespace meshift {
 namespace {
 
-// The number of slots that Look() checks per lock, so that Begin() waits only shortly.
-constexpr size_t kLookAtOnce = 64;
+// The number of slots that Poll() checks per lock, so that Begin() waits only shortly.
+constexpr size_t kPollAtOnce = 64;
 
 int32_t ThreadNumber() {
   static thread_local const auto number = static_cast<int32_t>(syscall(SYS_gettid));
@@ -77,7 +77,7 @@ void CallRing::RemoveSource(uint32_t source) {
     if (slot.number < 0 || slot.source != source) continue;
     const CallState state = StateOf(slot).load(std::memory_order_acquire);
     if (state != CallState::kIssuing && state != CallState::kInFlight) continue;
-    const bool ended = state == CallState::kInFlight && !was_closed && LookAt(&slot, now);
+    const bool ended = state == CallState::kInFlight && !was_closed && PollSlot(&slot, now);
     StateOf(slot).store(ended ? CallState::kEnded : CallState::kFailed, std::memory_order_release);
   }
   const bool last =
@@ -134,24 +134,24 @@ void CallRing::Recycle(CallSlot* slot) {
   slot->num_done = slot->num_after = 0;
 }
 
-void CallRing::Harvest() {
+void CallRing::RecycleEnded() {
   constexpr size_t kAtOnce = 16;  // bounds the time under the lock
   const TickClock::Reading now = clock_.Read();
   // The last slot is that of the call that begins now.
-  for (size_t i = 0; i < kAtOnce && unharvested_ > 1; ++i) {
-    CallSlot& slot = slots_[harvest_at_];
+  for (size_t i = 0; i < kAtOnce && unrecycled_ > 1; ++i) {
+    CallSlot& slot = slots_[recycle_at_];
     const CallState state = StateOf(slot).load(std::memory_order_acquire);
     const bool closed = sources_[slot.source].closed;
     if (state == CallState::kIssuing && !closed) return;
     if (state == CallState::kInFlight && !closed) {
-      if (!LookAt(&slot, now)) return;
+      if (!PollSlot(&slot, now)) return;
       StateOf(slot).store(CallState::kEnded, std::memory_order_release);
       Report(slot);
     }
     // A slot that is being issued belongs to its thread.
     if (state != CallState::kIssuing) Recycle(&slot);
-    harvest_at_ = Next(harvest_at_);
-    --unharvested_;
+    recycle_at_ = Next(recycle_at_);
+    --unrecycled_;
   }
 }
 
@@ -160,7 +160,7 @@ void CallRing::TakeEvents(size_t size, EventList* events) {
   for (size_t i = 0; i < size; ++i) {
     std::shared_ptr<Event>& event = (*events)[i];
     if (event.use_count() == 1) continue;
-    if (spare_.empty()) Harvest();
+    if (spare_.empty()) RecycleEnded();
     if (event.use_count() == 1 || spare_.empty()) continue;
     event = std::move(spare_.back());
     spare_.pop_back();
@@ -181,10 +181,10 @@ CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, EventList* done
     if (tries == slots_.size()) return nullptr;
     slot = &slots_[at_];
     at_ = Next(at_);
-    if (unharvested_ == slots_.size()) {
-      harvest_at_ = at_;
+    if (unrecycled_ == slots_.size()) {
+      recycle_at_ = at_;
     } else {
-      ++unharvested_;
+      ++unrecycled_;
     }
     const CallState state = StateOf(*slot).load(std::memory_order_acquire);
     if (state == CallState::kIssuing) [[unlikely]]
@@ -235,7 +235,7 @@ void CallRing::Evict(CallSlot* slot) {
   if (source.closed) return;
   if (IsReached(*slot)) {
     source.has_forgotten = true;
-    if (report_ != nullptr) LookAt(slot, clock_.Read());
+    if (report_ != nullptr) PollSlot(slot, clock_.Read());
     return Report(*slot);
   }
   if (source.pinned != nullptr) return Report(*slot);
@@ -243,7 +243,7 @@ void CallRing::Evict(CallSlot* slot) {
   *slot = {};
 }
 
-bool CallRing::LookAt(CallSlot* slot, const TickClock::Reading& now) {
+bool CallRing::PollSlot(CallSlot* slot, const TickClock::Reading& now) {
   const int64_t issued_ns = now.ToNs(slot->issued);
   // Set once, since two readings of the clock would give different nanoseconds.
   if (slot->started_ns < 0) {
@@ -301,7 +301,7 @@ void CallRing::Consider(const CallSlot& slot, CallState state, const TickClock::
   of_source.after_number = state == CallState::kInFlight ? slot.after_number : -1;
 }
 
-void CallRing::Date(const TickClock::Reading& now, OldestCall* oldest) {
+void CallRing::SetSince(const TickClock::Reading& now, OldestCall* oldest) {
   Source& source = sources_[oldest->call.source];
   if (source.oldest != oldest->call.number) {
     source.oldest = oldest->call.number;
@@ -315,7 +315,7 @@ void CallRing::Date(const TickClock::Reading& now, OldestCall* oldest) {
   }
 }
 
-void CallRing::Look(std::vector<OldestCall>* oldest) {
+void CallRing::Poll(std::vector<OldestCall>* oldest) {
   size_t first = 0;
   {
     const MutexLock lock(mutex_);
@@ -324,7 +324,7 @@ void CallRing::Look(std::vector<OldestCall>* oldest) {
     const TickClock::Reading now = clock_.Read();
     for (Source& source : sources_) {
       if (source.pinned == nullptr || source.closed) continue;
-      if (LookAt(source.pinned.get(), now)) {
+      if (PollSlot(source.pinned.get(), now)) {
         Report(*source.pinned);
         source.pinned = nullptr;
       } else {
@@ -332,16 +332,16 @@ void CallRing::Look(std::vector<OldestCall>* oldest) {
       }
     }
   }
-  for (size_t begin = 0; begin < slots_.size(); begin += kLookAtOnce) {
+  for (size_t begin = 0; begin < slots_.size(); begin += kPollAtOnce) {
     const MutexLock lock(mutex_);
     // Sources added meanwhile are skipped.
     const TickClock::Reading now = clock_.Read();
-    for (size_t i = begin; i < std::min(begin + kLookAtOnce, slots_.size()); ++i) {
+    for (size_t i = begin; i < std::min(begin + kPollAtOnce, slots_.size()); ++i) {
       CallSlot& slot = slots_[(first + i) % slots_.size()];
       const CallState state = StateOf(slot).load(std::memory_order_acquire);
       if (state != CallState::kIssuing && state != CallState::kInFlight) continue;
       if (slot.source >= oldest->size() || sources_[slot.source].closed) continue;
-      if (state == CallState::kInFlight && LookAt(&slot, now)) {
+      if (state == CallState::kInFlight && PollSlot(&slot, now)) {
         StateOf(slot).store(CallState::kEnded, std::memory_order_release);
         Report(slot);
         Recycle(&slot);
@@ -359,13 +359,13 @@ void CallRing::Look(std::vector<OldestCall>* oldest) {
   for (OldestCall& each : *oldest) {
     if (!each.found) continue;
     if (each.after_number >= first_open) each.since_ns = std::nullopt;
-    Date(now, &each);
+    SetSince(now, &each);
   }
 }
 
 std::vector<RecordedCall> CallRing::Snapshot() {
   std::vector<OldestCall> oldest;
-  Look(&oldest);
+  Poll(&oldest);
   std::vector<RecordedCall> calls;
   {
     const MutexLock lock(mutex_);

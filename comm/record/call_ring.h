@@ -5,7 +5,7 @@
 //   ... issue the call, which records `events` ...
 //   ring.End(slot, {...});
 //   ... on another thread ...
-//   ring.Look(&oldest);
+//   ring.Poll(&oldest);
 //
 // A new call replaces the oldest one. Begin takes a lock for a few instructions. Begin and End do
 // not allocate in a steady state: the events of finished calls are reused. Times in ns are on the
@@ -78,7 +78,7 @@ struct alignas(128) CallSlot {
   EventList done;
   EventList after;
   int64_t after_number = -1;
-  // Set to -1 by Begin, and later by Look.
+  // Set to -1 by Begin, and later by Poll.
   int64_t started_ns = -1;  // while in flight: when the events that it waits for were reached
   int64_t ended_ns = -1;
 };
@@ -132,7 +132,7 @@ class CallRing {
   ABSL_ATTRIBUTE_HOT void End(CallSlot* slot, const CallTail& tail);
 
   // Finds out which calls have ended, and the oldest unfinished call of each source.
-  void Look(std::vector<OldestCall>* oldest);
+  void Poll(std::vector<OldestCall>* oldest);
   // Copies of all remembered calls, ordered by number.
   std::vector<RecordedCall> Snapshot();
 
@@ -140,9 +140,9 @@ class CallRing {
   struct Source {
     bool removed = false;
     bool closed = false;
-    bool has_forgotten = false;  // finished calls were evicted since the last Look()
+    bool has_forgotten = false;  // finished calls were evicted since the last Poll()
     int64_t last_ended_ns = 0;   // the latest end of its calls
-    int64_t oldest = -1;         // number of the oldest unfinished call at the last Look()
+    int64_t oldest = -1;         // number of the oldest unfinished call at the last Poll()
     int64_t oldest_since_ns = 0;
     // The oldest call in flight, if its slot was needed for another call.
     std::unique_ptr<CallSlot> pinned;
@@ -159,15 +159,15 @@ class CallRing {
   // Moves the slot's events to the spare ones, or releases them.
   void Recycle(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
   // Recycles the events of the oldest calls, up to the first unfinished one.
-  void Harvest() MESHIFT_REQUIRES(mutex_);
+  void RecycleEnded() MESHIFT_REQUIRES(mutex_);
   // Replaces those of the first `size` events that have other references, while spares remain.
   void TakeEvents(size_t size, EventList* events) MESHIFT_REQUIRES(mutex_);
   // Whether the call has ended; if so, sets its times.
-  bool LookAt(CallSlot* slot, const TickClock::Reading& now) MESHIFT_REQUIRES(mutex_);
+  bool PollSlot(CallSlot* slot, const TickClock::Reading& now) MESHIFT_REQUIRES(mutex_);
   void Report(const CallSlot& slot) const MESHIFT_REQUIRES(mutex_);
   void Consider(const CallSlot& slot, CallState state, const TickClock::Reading& now,
                 std::vector<OldestCall>* oldest) MESHIFT_REQUIRES(mutex_);
-  void Date(const TickClock::Reading& now, OldestCall* oldest) MESHIFT_REQUIRES(mutex_);
+  void SetSince(const TickClock::Reading& now, OldestCall* oldest) MESHIFT_REQUIRES(mutex_);
   RecordedCall Copy(const CallSlot& slot, CallState state, const TickClock::Reading& now) const
       MESHIFT_REQUIRES(mutex_);
 
@@ -179,9 +179,9 @@ class CallRing {
   Mutex mutex_;
   size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // reserved number of events of each slot
   size_t at_ MESHIFT_GUARDED_BY(mutex_) = 0;    // the next slot
-  // The `unharvested_` slots before `at_`, of which this is the first, may have events.
-  size_t harvest_at_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  size_t unharvested_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  // The `unrecycled_` slots before `at_`, of which this is the first, may have events.
+  size_t recycle_at_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  size_t unrecycled_ MESHIFT_GUARDED_BY(mutex_) = 0;
   int64_t next_number_ MESHIFT_GUARDED_BY(mutex_) = 0;
   // A slot in state kIssuing belongs to the thread that issues the call; mutex_ guards the others.
   std::vector<CallSlot> slots_;

@@ -59,9 +59,9 @@ class CallRingTest : public testing::Test {
                      .after_number = after_number});
     return slot;
   }
-  std::vector<OldestCall> Look() {
+  std::vector<OldestCall> Poll() {
     std::vector<OldestCall> oldest;
-    ring_.Look(&oldest);
+    ring_.Poll(&oldest);
     return oldest;
   }
 
@@ -74,13 +74,13 @@ class CallRingTest : public testing::Test {
 
 TEST_F(CallRingTest, TheOldestCallThatHasNotEndedIsFound) {
   const uint32_t source = ring_.AddSource();
-  EXPECT_FALSE(Look()[source].found);
+  EXPECT_FALSE(Poll()[source].found);
   EventList a;
   EventList b;
   const int64_t begin_ns = SteadyNowNs();
   Call(source, 0, &a);
   Call(source, 1, &b);
-  OldestCall oldest = Look()[source];
+  OldestCall oldest = Poll()[source];
   EXPECT_TRUE(oldest.found);
   EXPECT_EQ(oldest.call.call, 0);
   EXPECT_GE(*oldest.since_ns, begin_ns - 1000);
@@ -91,12 +91,12 @@ TEST_F(CallRingTest, TheOldestCallThatHasNotEndedIsFound) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Reach(a[0]);
   const int64_t reached_ns = a[0]->ReachedNs();
-  oldest = Look()[source];
+  oldest = Poll()[source];
   EXPECT_EQ(oldest.call.call, 1);
   EXPECT_EQ(*oldest.since_ns, reached_ns);
   EXPECT_EQ(ended_, std::vector<int64_t>{0});
   Reach(b[0]);
-  EXPECT_FALSE(Look()[source].found);
+  EXPECT_FALSE(Poll()[source].found);
   EXPECT_EQ(ended_, (std::vector<int64_t>{0, 1}));
 
   const std::vector<RecordedCall> calls = ring_.Snapshot();
@@ -115,11 +115,11 @@ TEST_F(CallRingTest, WhatACallComesAfterCountsNotAgainstIt) {
   ASSERT_TRUE(engine_.RecordInto(*stream_, after.data()).ok());
   const std::shared_ptr<Event> producer = after[0];
   Call(source, 0, &run, &after);
-  EXPECT_TRUE(Look()[source].found);
-  EXPECT_FALSE(Look()[source].since_ns);
+  EXPECT_TRUE(Poll()[source].found);
+  EXPECT_FALSE(Poll()[source].since_ns);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Reach(producer);
-  EXPECT_GE(*Look()[source].since_ns, producer->ReachedNs());
+  EXPECT_GE(*Poll()[source].since_ns, producer->ReachedNs());
 }
 
 TEST_F(CallRingTest, NorCallsOfOtherSources) {
@@ -129,12 +129,12 @@ TEST_F(CallRingTest, NorCallsOfOtherSources) {
   EventList b;
   const CallSlot* const before = Call(first, 7, &a);
   Call(second, 0, &b, nullptr, before->number);
-  EXPECT_TRUE(Look()[first].since_ns);
+  EXPECT_TRUE(Poll()[first].since_ns);
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const int64_t before_ns = SteadyNowNs();
-  EXPECT_FALSE(Look()[second].since_ns);
+  EXPECT_FALSE(Poll()[second].since_ns);
   Reach(a[0]);
-  EXPECT_GE(*Look()[second].since_ns, before_ns);
+  EXPECT_GE(*Poll()[second].since_ns, before_ns);
 }
 
 TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
@@ -142,7 +142,7 @@ TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
   EventList run;
   CallHead head{.is_first = true, .call = 3, .text = &text_};
   CallSlot* const slot = ring_.Begin(source, head, &run);
-  const OldestCall oldest = Look()[source];
+  const OldestCall oldest = Poll()[source];
   EXPECT_EQ(oldest.call.state, CallState::kIssuing);
   EXPECT_TRUE(oldest.call.is_first);
   EXPECT_TRUE(oldest.since_ns);
@@ -151,9 +151,9 @@ TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
     EventList other;
     Reach((Call(source, 4 + i, &other), other[0]));
   }
-  EXPECT_EQ(Look()[source].call.call, 3);
+  EXPECT_EQ(Poll()[source].call.call, 3);
   ring_.End(slot, {});
-  EXPECT_FALSE(Look()[source].found);
+  EXPECT_FALSE(Poll()[source].found);
 }
 
 // The ring has eight slots; the hanging call is kept outside.
@@ -162,13 +162,13 @@ TEST_F(CallRingTest, TheOldestCallIsKeptWhateverComesAfter) {
   const uint32_t busy = ring_.AddSource();
   EventList a;
   Call(stuck, 0, &a);
-  const int64_t since_ns = *Look()[stuck].since_ns;
+  const int64_t since_ns = *Poll()[stuck].since_ns;
   for (int i = 0; i < 100; ++i) {
     EventList b;
     Call(busy, i, &b);
     Reach(b[0]);
   }
-  const OldestCall oldest = Look()[stuck];
+  const OldestCall oldest = Poll()[stuck];
   EXPECT_TRUE(oldest.found);
   EXPECT_EQ(oldest.call.call, 0);
   EXPECT_EQ(*oldest.since_ns, since_ns);
@@ -177,9 +177,9 @@ TEST_F(CallRingTest, TheOldestCallIsKeptWhateverComesAfter) {
   EXPECT_EQ(calls[0].source, stuck);
   EXPECT_EQ(calls[0].state, CallState::kInFlight);
   EXPECT_EQ(calls[8].call, 99);
-  EXPECT_EQ(ended_.size(), 100);  // also those that were evicted before Look()
+  EXPECT_EQ(ended_.size(), 100);  // also those that were evicted before Poll()
   Reach(a[0]);
-  EXPECT_FALSE(Look()[stuck].found);
+  EXPECT_FALSE(Poll()[stuck].found);
 }
 
 TEST_F(CallRingTest, CallsOfAFailedSourceStayAsTheyWere) {
@@ -188,7 +188,7 @@ TEST_F(CallRingTest, CallsOfAFailedSourceStayAsTheyWere) {
   Call(source, 0, &run);
   ring_.CloseSource(source);
   Reach(run[0]);  // as an abort does
-  EXPECT_FALSE(Look()[source].found);
+  EXPECT_FALSE(Poll()[source].found);
   EXPECT_EQ(ring_.Snapshot()[0].state, CallState::kInFlight);
   ring_.RemoveSource(source);
   EXPECT_EQ(ring_.Snapshot()[0].state, CallState::kFailed);
@@ -255,12 +255,12 @@ TEST_F(CallRingTest, ACallThatFailedWhileItWasIssuedKeepsNoEventsFromOthers) {
   EXPECT_LE(engine_.made, 100);
 }
 
-TEST_F(CallRingTest, ThreadsCallAndLookAtOnce) {
+TEST_F(CallRingTest, ThreadsCallAndPollAtOnce) {
   constexpr int kThreads = 3;
   std::atomic<bool> stop = false;
-  std::thread looker([&] {
+  std::thread poller([&] {
     while (!stop) {
-      Look();
+      Poll();
       ring_.Snapshot();
     }
   });
@@ -285,7 +285,7 @@ TEST_F(CallRingTest, ThreadsCallAndLookAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   stop = true;
-  looker.join();
+  poller.join();
 }
 
 TEST(TickClockTest, KeepsTheTimeOfTheSteadyClock) {

@@ -14,7 +14,7 @@ namespace {
 using Call = DumpFile::Call;
 
 // A redistributor in one file: its calls, by ascending number.
-struct Part {
+struct RankRecord {
   const DumpFile* file = nullptr;
   std::vector<const Call*> calls;
 
@@ -27,9 +27,9 @@ struct Part {
 };
 
 // A redistributor in all files.
-struct Whole {
+struct RedistributorRecords {
   std::vector<int64_t> ranks;
-  std::map<int64_t, Part> parts;  // by rank
+  std::map<int64_t, RankRecord> by_rank;
 };
 
 // a - b, saturating: the numbers of a file may be anything.
@@ -44,61 +44,61 @@ std::string_view PlanOf(const DumpFile& file, const Call& call) {
   return file.plans[call.plan].text;
 }
 
-std::map<std::string, Whole> WholesOf(absl::Span<const DumpFile> files) {
-  std::map<std::string, Whole> wholes;
+std::map<std::string, RedistributorRecords> RecordsByName(absl::Span<const DumpFile> files) {
+  std::map<std::string, RedistributorRecords> by_name;
   for (const DumpFile& file : files) {
-    std::vector<Part*> parts;
+    std::vector<RankRecord*> of_file;
     for (const DumpFile::Redistributor& source : file.redistributors) {
-      Whole& whole = wholes[source.name];
-      if (whole.ranks.size() < source.ranks.size()) whole.ranks = source.ranks;
-      Part& part = whole.parts[file.rank];
-      part.file = &file;
-      parts.push_back(&part);
+      RedistributorRecords& records = by_name[source.name];
+      if (records.ranks.size() < source.ranks.size()) records.ranks = source.ranks;
+      RankRecord& record = records.by_rank[file.rank];
+      record.file = &file;
+      of_file.push_back(&record);
     }
-    for (const Call& call : file.calls) parts[call.redistributor]->calls.push_back(&call);
+    for (const Call& call : file.calls) of_file[call.redistributor]->calls.push_back(&call);
   }
-  for (auto& [name, whole] : wholes) {
-    for (auto& [rank, part] : whole.parts) {
+  for (auto& [name, records] : by_name) {
+    for (auto& [rank, record] : records.by_rank) {
       const auto before = [](const Call* a, const Call* b) { return a->call < b->call; };
-      if (!std::is_sorted(part.calls.begin(), part.calls.end(), before)) {
-        std::stable_sort(part.calls.begin(), part.calls.end(), before);
+      if (!std::is_sorted(record.calls.begin(), record.calls.end(), before)) {
+        std::stable_sort(record.calls.begin(), record.calls.end(), before);
       }
     }
   }
-  return wholes;
+  return by_name;
 }
 
-std::optional<StuckCall> StuckOf(const std::string& name, const Whole& whole) {
+std::optional<StuckCall> StuckOf(const std::string& name, const RedistributorRecords& records) {
   StuckCall stuck;
   stuck.redistributor = name;
   stuck.call = INT64_MAX;
-  stuck.num_ranks = static_cast<int64_t>(whole.ranks.size());
-  for (const auto& [rank, part] : whole.parts) {
-    for (const Call* call : part.calls) {
+  stuck.num_ranks = static_cast<int64_t>(records.ranks.size());
+  for (const auto& [rank, record] : records.by_rank) {
+    for (const Call* call : record.calls) {
       if (!call->is_open() || call->call >= stuck.call) continue;
       stuck.call = call->call;
-      stuck.plan = PlanOf(*part.file, *call);
+      stuck.plan = PlanOf(*record.file, *call);
       stuck.groups =
-          call->plan < 0 ? std::vector<std::string>() : part.file->plans[call->plan].groups;
+          call->plan < 0 ? std::vector<std::string>() : record.file->plans[call->plan].groups;
     }
   }
   if (stuck.call == INT64_MAX) return std::nullopt;
-  for (const int64_t rank : whole.ranks) {
-    const auto it = whole.parts.find(rank);
-    if (it == whole.parts.end()) {
+  for (const int64_t rank : records.ranks) {
+    const auto it = records.by_rank.find(rank);
+    if (it == records.by_rank.end()) {
       stuck.missing.push_back(rank);
       continue;
     }
-    const Part& part = it->second;
-    if (part.NumCalls() <= stuck.call) {
+    const RankRecord& record = it->second;
+    if (record.NumCalls() <= stuck.call) {
       int64_t ended_ns = -1;
-      for (const Call* call : part.calls) ended_ns = std::max(ended_ns, call->ended_ns);
+      for (const Call* call : record.calls) ended_ns = std::max(ended_ns, call->ended_ns);
       stuck.late.push_back({.rank = rank,
-                            .num_calls = part.NumCalls(),
-                            .last_ended_unix_ns = UnixNs(*part.file, ended_ns)});
+                              .num_calls = record.NumCalls(),
+                              .last_ended_unix_ns = UnixNs(*record.file, ended_ns)});
       continue;
     }
-    const Call* const call = part.Find(stuck.call);
+    const Call* const call = record.Find(stuck.call);
     if (call == nullptr || !call->is_open()) {
       stuck.past.push_back(rank);
     } else if (call->state == DumpFile::State::kIssuing) {
@@ -107,21 +107,22 @@ std::optional<StuckCall> StuckOf(const std::string& name, const Whole& whole) {
       stuck.held.push_back(rank);
     } else {
       stuck.in_it.push_back(rank);
-      const int64_t since = UnixNs(*part.file, std::max(call->issued_ns, call->started_ns));
+      const int64_t since = UnixNs(*record.file, std::max(call->issued_ns, call->started_ns));
       if (stuck.since_unix_ns < 0 || since < stuck.since_unix_ns) stuck.since_unix_ns = since;
     }
   }
   return stuck;
 }
 
-std::optional<Disagreement> DisagreementOf(const std::string& name, const Whole& whole) {
+std::optional<Disagreement> DisagreementOf(const std::string& name,
+                                           const RedistributorRecords& records) {
   // By call: the plan of the first rank that remembers the call.
   absl::flat_hash_map<int64_t, std::string_view> plans;
   int64_t first = INT64_MAX;
-  for (const auto& [rank, part] : whole.parts) {
-    for (const Call* call : part.calls) {
+  for (const auto& [rank, record] : records.by_rank) {
+    for (const Call* call : record.calls) {
       if (call->plan < 0) continue;
-      const std::string_view plan = PlanOf(*part.file, *call);
+      const std::string_view plan = PlanOf(*record.file, *call);
       const auto [it, is_new] = plans.try_emplace(call->call, plan);
       if (!is_new && call->call < first && it->second != plan) first = call->call;
     }
@@ -129,10 +130,10 @@ std::optional<Disagreement> DisagreementOf(const std::string& name, const Whole&
   if (first == INT64_MAX) return std::nullopt;
   Disagreement found{.redistributor = name, .call = first, .sides = {}};
   std::map<std::string_view, size_t> sides;
-  for (const auto& [rank, part] : whole.parts) {
-    const Call* const call = part.Find(first);
+  for (const auto& [rank, record] : records.by_rank) {
+    const Call* const call = record.Find(first);
     if (call == nullptr || call->plan < 0) continue;
-    const std::string_view plan = PlanOf(*part.file, *call);
+    const std::string_view plan = PlanOf(*record.file, *call);
     const auto [it, is_new] = sides.try_emplace(plan, found.sides.size());
     if (is_new) found.sides.push_back({.plan = std::string(plan), .ranks = {}});
     found.sides[it->second].ranks.push_back(rank);
@@ -165,9 +166,11 @@ DumpReport ReportOf(absl::Span<const DumpFile> files) {
       report.missing.push_back(rank);
     }
   }
-  for (const auto& [name, whole] : WholesOf(files)) {
-    if (auto stuck = StuckOf(name, whole)) report.stuck.push_back(*std::move(stuck));
-    if (auto found = DisagreementOf(name, whole)) report.disagreements.push_back(*std::move(found));
+  for (const auto& [name, records] : RecordsByName(files)) {
+    if (auto stuck = StuckOf(name, records)) report.stuck.push_back(*std::move(stuck));
+    if (auto found = DisagreementOf(name, records)) {
+      report.disagreements.push_back(*std::move(found));
+    }
   }
   return report;
 }

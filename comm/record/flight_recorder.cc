@@ -208,8 +208,8 @@ std::map<std::string, int64_t> FirstCommonCalls(absl::Span<const DumpFile> files
   return firsts;
 }
 
-absl::StatusOr<std::string> FlightRecord(const DumpFile& file,
-                                         const std::map<std::string, int64_t>& first_calls) {
+absl::StatusOr<std::string> ToPyTorchFlightRecord(
+    const DumpFile& file, const std::map<std::string, int64_t>& first_calls) {
   int64_t num_ranks = 0;
   std::map<std::pair<int32_t, std::string>, GroupOfFile> groups;  // by redistributor and ranks
   std::deque<Entry> entries;
@@ -255,21 +255,22 @@ absl::StatusOr<std::string> FlightRecord(const DumpFile& file,
       });
 }
 
-std::string EmptyFlightRecord() {
+std::string EmptyPyTorchFlightRecord() {
   return Record(
       Pickle(), [](Pickle&) {}, [](Pickle&) {});
 }
 
-absl::Status ForEachFlightRecord(absl::Span<const DumpFile> files,
-                                 absl::FunctionRef<absl::Status(int64_t, const std::string&)> use) {
+absl::Status ForEachPyTorchFlightRecord(
+    absl::Span<const DumpFile> files,
+    absl::FunctionRef<absl::Status(int64_t, const std::string&)> use) {
   const std::map<std::string, int64_t> first_calls = FirstCommonCalls(files);
   int64_t world_size = 0;
   for (const DumpFile& file : files) world_size = std::max(world_size, file.world_size);
   size_t next = 0;
   for (int64_t rank = 0; rank < world_size; ++rank) {
-    std::string record = EmptyFlightRecord();
+    std::string record = EmptyPyTorchFlightRecord();
     if (next < files.size() && files[next].rank == rank) {
-      absl::StatusOr<std::string> made = FlightRecord(files[next++], first_calls);
+      absl::StatusOr<std::string> made = ToPyTorchFlightRecord(files[next++], first_calls);
       if (!made.ok()) return Annotate(made.status(), fmt::format("rank {}", rank));
       record = *std::move(made);
     }

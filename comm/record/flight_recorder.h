@@ -2,7 +2,7 @@
 // analyser (torchfrtrace, or `python -m torch.distributed.flight_recorder.fr_trace`, PyTorch 2.10
 // or later). The caller writes the files.
 //
-//   MESHIFT_RETURN_IF_ERROR(ForEachFlightRecord(
+//   MESHIFT_RETURN_IF_ERROR(ForEachPyTorchFlightRecord(
 //       folder.files, [&](int64_t rank, const std::string& record) { return Write(...); }));
 //     // to meshift_rank_0, meshift_rank_1, ... of a folder FR; then: torchfrtrace FR
 //
@@ -37,14 +37,15 @@ std::map<std::string, int64_t> FirstCommonCalls(absl::Span<const DumpFile> files
 
 // The pickle of one rank's record, with at most the last 200,000 entries. RESOURCE_EXHAUSTED: all
 // groups together have more than 4 Mi ranks.
-absl::StatusOr<std::string> FlightRecord(const DumpFile& file,
-                                         const std::map<std::string, int64_t>& first_calls);
+absl::StatusOr<std::string> ToPyTorchFlightRecord(
+    const DumpFile& file, const std::map<std::string, int64_t>& first_calls);
 // The pickle of a rank without a record.
-std::string EmptyFlightRecord();
+std::string EmptyPyTorchFlightRecord();
 
 // Calls `use` with the record of each rank of the job, in ascending order. Returns the first error
-// of `use` or of FlightRecord. REQUIRES: `files` are from ReadDump, by strictly ascending rank.
-absl::Status ForEachFlightRecord(
+// of `use` or of ToPyTorchFlightRecord. REQUIRES: `files` are from ReadDump, by strictly ascending
+// rank.
+absl::Status ForEachPyTorchFlightRecord(
     absl::Span<const DumpFile> files,
     absl::FunctionRef<absl::Status(int64_t rank, const std::string& record)> use);
 

@@ -91,17 +91,17 @@ absl::StatusOr<Plan> PlanCache::FindPlan(const PlanKey& what) {
 }
 
 absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const PlanKey& what) {
-  if (const auto* found = made_.Find(what)) {
+  if (const auto* found = planner_plans_.Find(what)) {
     ++stats_.plans_reused;
     return *found;
   }
-  return FindAnew(what);
+  return PlanAndInsert(what);
 }
 
-absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::FindAnew(const PlanKey& what) {
+absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::PlanAndInsert(const PlanKey& what) {
   MESHIFT_ASSIGN_OR_RETURN(const Plan plan, FindPlan(what));
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
-  made_.Insert({&entry->from, &entry->to, what.reduce_dtype}, entry, BytesOf(*entry));
+  planner_plans_.Insert({&entry->from, &entry->to, what.reduce_dtype}, entry, BytesOf(*entry));
   return entry;
 }
 
@@ -109,7 +109,7 @@ absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const Plan& plan) {
   const FingerprintKey key{plan.fingerprint()};
   // Plans with equal fingerprints have equal steps, but their totals may differ. So compare the
   // whole plan: other totals are not verified yet.
-  if (const auto* found = brought_.Find(key); found != nullptr && (*found)->plan == plan) {
+  if (const auto* found = caller_plans_.Find(key); found != nullptr && (*found)->plan == plan) {
     ++stats_.plans_reused;
     return *found;
   }
@@ -125,8 +125,8 @@ absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const Plan& plan) {
   MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, planner_->options().engine));
   MESHIFT_RETURN_IF_ERROR(CheckMeshes(plan));
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
-  brought_.Erase(key);
-  brought_.Insert(key, entry, BytesOf(*entry));
+  caller_plans_.Erase(key);
+  caller_plans_.Insert(key, entry, BytesOf(*entry));
   return entry;
 }
 

@@ -59,7 +59,7 @@ struct ProgramEntry {
   explicit ProgramEntry(Program p) : workspace_bytes(p.workspace_bytes), program(std::move(p)) {}
   // Every call reads the first members, so they are adjacent.
   const int64_t workspace_bytes;           // the program's
-  GroupStream* first_lane = nullptr;       // the stream of the first part
+  GroupStream* first_stream = nullptr;     // the stream of the first part
   std::unique_ptr<Executable> executable;  // null before the first run
   std::vector<Part> parts;
   std::vector<Communicator*> communicators;  // one per group
@@ -126,8 +126,8 @@ class PlanCache {
         coalesce_bytes_(coalesce_bytes),
         check_mesh_(std::move(check_mesh)),
         verify_(verify),
-        made_(max_bytes),
-        brought_(max_bytes) {}
+        planner_plans_(max_bytes),
+        caller_plans_(max_bytes) {}
 
   // Only the plan for two shardings, for a rank that runs no program.
   absl::StatusOr<Plan> FindPlan(const PlanKey& what);
@@ -146,7 +146,7 @@ class PlanCache {
   // Only the counts of plans and programs are set.
   RedistributorStats stats() const {
     RedistributorStats stats = stats_;
-    stats.plans_cached = static_cast<int64_t>(made_.size() + brought_.size());
+    stats.plans_cached = static_cast<int64_t>(planner_plans_.size() + caller_plans_.size());
     return stats;
   }
 
@@ -156,7 +156,7 @@ class PlanCache {
   static constexpr int64_t kMergedPlans = 8;
   using Ids = std::vector<uint64_t>;
 
-  absl::StatusOr<std::shared_ptr<PlanEntry>> FindAnew(const PlanKey& what);
+  absl::StatusOr<std::shared_ptr<PlanEntry>> PlanAndInsert(const PlanKey& what);
   absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PlanEntry>> Make(const Plan& plan);
   std::shared_ptr<ProgramEntry> Add(Program program);
@@ -169,8 +169,8 @@ class PlanCache {
   const std::function<absl::Status(const DeviceMesh&)> check_mesh_;
   const bool verify_;
   // A key points into its value.
-  LruCache<PlanKey, std::shared_ptr<PlanEntry>> made_;
-  LruCache<FingerprintKey, std::shared_ptr<PlanEntry>> brought_;
+  LruCache<PlanKey, std::shared_ptr<PlanEntry>> planner_plans_;
+  LruCache<FingerprintKey, std::shared_ptr<PlanEntry>> caller_plans_;
   uint64_t next_id_ = 0;
   Ids ids_;  // scratch memory of Merge()
   LruCache<Ids, std::shared_ptr<Call>> merged_{kMaxMerged};

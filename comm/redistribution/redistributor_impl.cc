@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "comm/program/coalesce.h"
 #include "comm/program/lowering.h"
-#include "comm/program/program_parts.h"
+#include "comm/program/program_segments.h"
 #include "comm/redistribution/view_check.h"
 #include "meshift/planner_cache.h"
 #include "meshift/status.h"
@@ -47,7 +47,7 @@ RedistributorImpl::RedistributorImpl(const DeviceMesh& mesh, Engine* engine,
              options.expert.coalesce_bytes.value_or(
                  engine->CoalesceBytes().value_or(DefaultCoalesceBytes(options.planning.topology))),
              [this](const DeviceMesh& m) { return GroupCache::CheckMesh(mesh_, m); }),
-      lanes_(engine, options.expert.streams == StreamMode::kSingleStream) {}
+      group_streams_(engine, options.expert.streams == StreamMode::kSingleStream) {}
 
 absl::StatusOr<std::shared_ptr<RedistributorImpl>> RedistributorImpl::Create(
     const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options) {
@@ -72,7 +72,7 @@ absl::StatusOr<std::shared_ptr<RedistributorImpl>> RedistributorImpl::Create(
   MESHIFT_RETURN_IF_ERROR(impl->CheckThread());
   if (!mesh.PositionOf(engine->rank())) {
     // The other ranks split the root from the world; this rank takes part without being in it.
-    MESHIFT_RETURN_IF_ERROR(GroupCache::StayOut(engine, mesh));
+    MESHIFT_RETURN_IF_ERROR(GroupCache::SplitWithoutGroup(engine, mesh));
     return impl;
   }
   MESHIFT_ASSIGN_OR_RETURN(impl->groups_, GroupCache::Create(engine, mesh));
@@ -207,12 +207,12 @@ absl::Status RedistributorImpl::Bind(ProgramEntry& entry) {
   }
   for (const ProgramSegment& segment : SegmentsOf(program, options_.expert.time_steps)) {
     MESHIFT_ASSIGN_OR_RETURN(
-        GroupStream * lane,
-        lanes_.Of(segment.group < 0 ? nullptr : entry.communicators[segment.group]));
-    if (entry.parts.empty()) entry.first_lane = lane;
+        GroupStream * group_stream,
+        group_streams_.Of(segment.group < 0 ? nullptr : entry.communicators[segment.group]));
+    if (entry.parts.empty()) entry.first_stream = group_stream;
     entry.parts.push_back({.instructions = segment.instructions,
                            .step = segment.step,
-                           .stream = &lane->stream(),
+                           .stream = &group_stream->stream(),
                            .done = nullptr});
   }
   MESHIFT_ASSIGN_OR_RETURN(entry.executable, engine_->Prepare(program, entry.communicators));
@@ -274,13 +274,13 @@ absl::Status RedistributorImpl::WaitBefore(Stream& stream, const Run& run) {
 
 absl::Status RedistributorImpl::Enqueue(const Call& call, ProgramEntry& program,
                                         ProgramBuffers buffers, Run* run) {
-  GroupStream& lane = *program.first_lane;
-  const bool uses_lane = buffers.workspace == nullptr && program.workspace_bytes > 0;
-  if (uses_lane) {
-    MESHIFT_ASSIGN_OR_RETURN(buffers.workspace, lane.Reserve(program.workspace_bytes));
-    MESHIFT_RETURN_IF_ERROR(lane.BeginUse());
+  GroupStream& group_stream = *program.first_stream;
+  const bool uses_stream_workspace = buffers.workspace == nullptr && program.workspace_bytes > 0;
+  if (uses_stream_workspace) {
+    MESHIFT_ASSIGN_OR_RETURN(buffers.workspace, group_stream.Reserve(program.workspace_bytes));
+    MESHIFT_RETURN_IF_ERROR(group_stream.BeginUse());
   }
-  if (run->IsAfterOthers()) MESHIFT_RETURN_IF_ERROR(WaitBefore(lane.stream(), *run));
+  if (run->IsAfterOthers()) MESHIFT_RETURN_IF_ERROR(WaitBefore(group_stream.stream(), *run));
   RunRecord* const timed = options_.expert.time_steps ? call.record.get() : nullptr;
   // The last event of a program is also the first one of the next program.
   const size_t first_mark =
@@ -307,9 +307,9 @@ absl::Status RedistributorImpl::Enqueue(const Call& call, ProgramEntry& program,
   if (!marks_end && std::find(run->ends.begin(), run->ends.end(), &end) == run->ends.end()) {
     run->ends.push_back(&end);
   }
-  if (uses_lane) {
-    MESHIFT_ASSIGN_OR_RETURN(const int64_t use, lane.EndUse(end));
-    run->uses.emplace_back(&lane, use);
+  if (uses_stream_workspace) {
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t use, group_stream.EndUse(end));
+    run->uses.emplace_back(&group_stream, use);
   }
   return absl::OkStatus();
 }
@@ -352,7 +352,7 @@ absl::Status RedistributorImpl::EndIssue(const Issued& issued, absl::Status stat
   }
   if (!status.ok()) return FailCall(issued.number, status);
   if (run != nullptr && !run->uses.empty() && run->done[0]->InGraph()) [[unlikely]] {
-    for (const auto& [lane, use] : run->uses) lane->KeepUse(use);
+    for (const auto& [group_stream, use] : run->uses) group_stream->KeepUse(use);
   }
   if (recorder_ != nullptr) EndRecord(issued.slot, run);
   return absl::OkStatus();
@@ -412,7 +412,7 @@ absl::Status RedistributorImpl::Prepare(Call& call) {
   absl::Status status;
   for (const Call::Part& part : call.parts) {
     if (!status.ok()) break;
-    status = part.program->first_lane->Reserve(part.program->workspace_bytes).status();
+    status = part.program->first_stream->Reserve(part.program->workspace_bytes).status();
   }
   return EndIssue(issued, std::move(status), /*run=*/nullptr);
 }
@@ -420,7 +420,7 @@ absl::Status RedistributorImpl::Prepare(Call& call) {
 absl::StatusOr<Plan> RedistributorImpl::Prepare(const PlanKey& what) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
   const MutexLock lock(issuing_);
-  if (!Takes()) return plans_.FindPlan(what);
+  if (!IsInMesh()) return plans_.FindPlan(what);
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> found, plans_.Find(what));
   MESHIFT_RETURN_IF_ERROR(Prepare(*found->call));
   return found->plan;
@@ -428,7 +428,7 @@ absl::StatusOr<Plan> RedistributorImpl::Prepare(const PlanKey& what) {
 
 absl::Status RedistributorImpl::Prepare(absl::Span<const Plan> plans) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
-  if (!Takes()) return absl::OkStatus();
+  if (!IsInMesh()) return absl::OkStatus();
   const MutexLock lock(issuing_);
   for (const Plan& plan : plans) {
     MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> found, plans_.Find(plan));
@@ -441,7 +441,7 @@ absl::StatusOr<int64_t> RedistributorImpl::WorkspaceBytes(const Plan& plan,
                                                           const TensorView& source,
                                                           const TensorView& target,
                                                           bool consume_source) const {
-  if (!Takes()) return 0;
+  if (!IsInMesh()) return 0;
   const int64_t rank = engine_->rank();
   for (const DeviceMesh& mesh : plan.meshes()) {
     MESHIFT_RETURN_IF_ERROR(GroupCache::CheckMesh(mesh_, mesh));
@@ -469,7 +469,7 @@ absl::Status RedistributorImpl::Wait(const Run& run) {
     if (run.done[i]->InGraph()) return status;
     return FailCall(run.call, status);
   }
-  for (const auto& [lane, use] : run.uses) lane->NoteDone(use);
+  for (const auto& [group_stream, use] : run.uses) group_stream->NoteDone(use);
   return Health();
 }
 
@@ -496,7 +496,7 @@ RedistributorStats RedistributorImpl::stats() {
   const MutexLock lock(issuing_);
   RedistributorStats stats = plans_.stats();
   stats.calls = num_runs_;
-  if (Takes()) stats.groups = groups_->stats();
+  if (IsInMesh()) stats.groups = groups_->stats();
   stats.symmetric = symmetric_;
   return stats;
 }

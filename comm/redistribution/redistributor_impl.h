@@ -140,7 +140,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   using Text = std::shared_ptr<const std::string>;
 
   // Whether this rank is in the mesh.
-  bool Takes() const { return groups_ != nullptr; }
+  bool IsInMesh() const { return groups_ != nullptr; }
   absl::Status Health() const { return failed_ ? Error() : absl::OkStatus(); }
   // The error if this thread may not call the engine. Checked first, since an error of the engine
   // itself would end all calls.
@@ -163,7 +163,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   template <typename Made>
   absl::StatusOr<RunHandle> InTurn(std::optional<int64_t> ticket, const Made& call) {
     MESHIFT_RETURN_IF_ERROR(MayCall());
-    if (!Takes()) return RunHandle();
+    if (!IsInMesh()) return RunHandle();
     MutexLock lock(issuing_);
     MESHIFT_RETURN_IF_ERROR(line_.IsOpenTo(ticket) ? Health() : Enter(lock, ticket));
     const int64_t num_runs = num_runs_;
@@ -309,7 +309,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   std::unique_ptr<CallSource> source_;  // null if this rank is not in the mesh
   // Calls Fail() until it is destroyed.
   std::unique_ptr<ControlRoot> root_;
-  // Destroyed after lanes_: calls source_->Leave() when all work is done.
+  // Destroyed after group_streams_: calls source_->Leave() when all work is done.
   struct SourceLeaves {
     const std::unique_ptr<CallSource>& source;
     ~SourceLeaves() {
@@ -317,7 +317,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     }
   } source_leaves_{source_};
   // Destroyed first, which waits for all work.
-  GroupStreams lanes_ MESHIFT_GUARDED_BY(issuing_);
+  GroupStreams group_streams_ MESHIFT_GUARDED_BY(issuing_);
 };
 
 }  // namespace meshift::run_internal

@@ -145,7 +145,7 @@ absl::Status RedistributorImpl::EnqueueList(const Call& call, absl::Span<const R
 
 absl::Status RedistributorImpl::Prepare(absl::Span<const Redistribution> list) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
-  if (!Takes() || list.empty()) return absl::OkStatus();
+  if (!IsInMesh() || list.empty()) return absl::OkStatus();
   const MutexLock lock(issuing_);
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Call> call, CheckList(list, /*may_be_null=*/true));
   return Prepare(*call);
@@ -153,7 +153,7 @@ absl::Status RedistributorImpl::Prepare(absl::Span<const Redistribution> list) {
 
 absl::StatusOr<int64_t> RedistributorImpl::WorkspaceBytes(absl::Span<const Redistribution> list) {
   MESHIFT_RETURN_IF_ERROR(Health());
-  if (!Takes() || list.empty()) return 0;
+  if (!IsInMesh() || list.empty()) return 0;
   const MutexLock lock(issuing_);
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Call> call, CheckList(list, /*may_be_null=*/true));
   return call->workspace_bytes;

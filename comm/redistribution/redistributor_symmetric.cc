@@ -150,8 +150,8 @@ absl::Status RedistributorImpl::CallSymmetric(const SymmetricUse& use,
   if (groups.size() != 1 || groups[0] != &communicator) {
     return Internal("{} does not have the communicator of the plan", use.pool->ToString());
   }
-  MESHIFT_ASSIGN_OR_RETURN(GroupStream * lane, lanes_.Of(&communicator));
-  Stream& stream = lane->stream();
+  MESHIFT_ASSIGN_OR_RETURN(GroupStream * group_stream, group_streams_.Of(&communicator));
+  Stream& stream = group_stream->stream();
   MESHIFT_RETURN_IF_ERROR(WaitBefore(stream, *run));
   const bool timed = options_.expert.time_steps;
   RunRecord* const record = NewRecord(decision.record);
@@ -165,7 +165,7 @@ absl::Status RedistributorImpl::CallSymmetric(const SymmetricUse& use,
 absl::StatusOr<std::unique_ptr<SymmetricPool>> RedistributorImpl::MakeSymmetricPool(
     absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
-  if (!Takes()) {
+  if (!IsInMesh()) {
     return FailedPrecondition("rank {} is not in mesh {} and has no group", engine_->rank(),
                               mesh_.ToString());
   }

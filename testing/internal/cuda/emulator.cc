@@ -17,7 +17,7 @@ namespace {
 
 using Run = void (*)(const void* params, uint32_t blocks);
 
-template <typename Params, void (*kBody)(const Params&, Place)>
+template <typename Params, void (*kBody)(const Params&, ThreadPosition)>
 void RunThreads(const void* params, uint32_t blocks) {
   for (uint32_t block = 0; block < blocks; ++block) {
     for (uint32_t thread = 0; thread < kThreads; ++thread) {

@@ -240,7 +240,7 @@ void AddCopyCase(Batch& batch) {
       [=](char* base) -> absl::Status {
         for (const BoxCopy& copy : copies_at(base)) {
           MESHIFT_ASSIGN_OR_RETURN(const StridedCopy ready, StridedCopy::Create(copy, dtype));
-          ready.Run();
+          ready.Execute();
         }
         return absl::OkStatus();
       },

@@ -4,8 +4,8 @@
 //
 //   for (const ProgramSegment& s : SegmentsOf(program)) { ... streams[s.group] ... }
 //   for (const ProgramSegment& s : SegmentsOf(program, /*by_step=*/true)) { ... }   // to time them
-#ifndef MESHIFT_COMM_PROGRAM_PROGRAM_PARTS_H_
-#define MESHIFT_COMM_PROGRAM_PROGRAM_PARTS_H_
+#ifndef MESHIFT_COMM_PROGRAM_PROGRAM_SEGMENTS_H_
+#define MESHIFT_COMM_PROGRAM_PROGRAM_SEGMENTS_H_
 
 #include <cstdint>
 #include <vector>
@@ -30,4 +30,4 @@ std::vector<ProgramSegment> SegmentsOf(const Program& program, bool by_step = fa
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_PROGRAM_PROGRAM_PARTS_H_
+#endif  // MESHIFT_COMM_PROGRAM_PROGRAM_SEGMENTS_H_

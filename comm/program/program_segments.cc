@@ -1,4 +1,4 @@
-#include "comm/program/program_parts.h"
+#include "comm/program/program_segments.h"
 
 #include <algorithm>
 #include <cstddef>
