@@ -32,14 +32,14 @@ size_t CharacterSize(std::string_view text) {
 
 // Whether a valid UTF-8 character is invisible or controls the terminal: control characters (also
 // those of Latin-1), marks of zero width, those that change the writing direction, line separators,
-// specials, and private use up to U+FFFFF.
+// specials, and private use.
 bool IsUnseen(std::string_view character) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
   if (character.size() == 2) {
     return byte(0) == 0xc2 && (byte(1) < 0xa0 || byte(1) == 0xad);  // U+0080 to U+009F, U+00AD
   }
-  if (character.size() != 3) return byte(0) == 0xf3;  // U+C0000 to U+FFFFF: tags, private use
+  if (character.size() != 3) return byte(0) >= 0xf3;  // from U+C0000: tags, private use
   const int code = (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
   return (0x200b <= code && code <= 0x200f) || (0x2028 <= code && code <= 0x202e) ||
          (0x2060 <= code && code <= 0x206f) || (0xe000 <= code && code <= 0xf8ff) ||

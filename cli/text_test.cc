@@ -42,6 +42,7 @@ TEST(Text, WhatIsShownIsOneLineOfUtf8) {
   EXPECT_EQ(Printable("\xc0\x80"), R"(\xc0\x80)");    // too long for their value
   EXPECT_EQ(Printable("\xe0\x9f\xbf"), R"(\xe0\x9f\xbf)");
   EXPECT_EQ(Printable("\xed\xa0\x80"), R"(\xed\xa0\x80)");          // half of a pair
+  EXPECT_EQ(Printable("\xf4\x80\x80\x80"), R"(\xf4\x80\x80\x80)");  // private use
   EXPECT_EQ(Printable("\xf4\x90\x80\x80"), R"(\xf4\x90\x80\x80)");  // beyond the last
   EXPECT_EQ(Printable("\xf4\x8f\xbf\xbf"), "\xf4\x8f\xbf\xbf");
 }

@@ -73,11 +73,13 @@ std::string ToText(const HubAddress& hub) {
 absl::StatusOr<HubAddress> ParseHubAddress(std::string_view text) {
   const size_t at = text.find('@');
   const size_t colon = text.rfind(':');
-  // The part before the "@" may have a secret; the message omits it.
+  // The token is a name, or a name and a secret: "name.secret". The message omits the token, or
+  // without "@" all that may be a secret.
   const auto refuse = [&] {
-    const size_t shown = at == std::string_view::npos ? 0 : at;
+    const std::string_view shown =
+        at == std::string_view::npos ? text.substr(0, text.find('.')) : text.substr(at);
     return InvalidArgument("hub address '{}' is not of the form token@host,host:port",
-                           std::string(text.substr(shown, 200)));
+                           shown.substr(0, 200));
   };
   if (at == std::string_view::npos || colon == std::string_view::npos || colon < at)
     return refuse();

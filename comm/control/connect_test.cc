@@ -112,6 +112,19 @@ TEST(ConnectTest, TheJobsOwnHubThatRefusesARankIsNotAskedAgain) {
   EXPECT_EQ(asked, 1);
 }
 
+TEST(ConnectTest, RefusedAddressesDoNotShowTheSecret) {
+  for (const std::string text :
+       {"job.s3cret", "job.s3cret@", "job.s3cret@host", "job.s3cret@host:0", "job.s3cret@,:7",
+        "job.s3cret:7", "job.s3cret@host:port"}) {
+    const absl::Status status = ParseHubAddress(text).status();
+    EXPECT_TRUE(Contains(status, "is not of the form token@host,host:port")) << status;
+    EXPECT_FALSE(Contains(status, "s3cret")) << status;
+  }
+  EXPECT_EQ(
+      ParseHubAddress("nonsense").status(),
+      absl::InvalidArgumentError("hub address 'nonsense' is not of the form token@host,host:port"));
+}
+
 TEST(ConnectTest, WhereNoHostHasTheHubTheLastTryIsSaid) {
   int asked = 0;
   const HubAddress nowhere = {.key = {.name = "t"}, .hosts = {kNoListener, kOtherHost}, .port = 1};

@@ -29,7 +29,7 @@ absl::Status CheckRequest(const SymmetricRequest& request) {
 }
 
 int64_t SymmetricCall::Total() const {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0}, SaturatingAdd);
 }
 
 bool SymmetricCall::IsEven() const {
@@ -57,17 +57,16 @@ absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size)
     return InvalidArgument("{}: elements of {} are smaller than a byte", call.ToString(),
                            Name(call.dtype));
   }
-  int64_t total = 0;
   for (const int64_t count : call.counts) {
     if (count < 0) return InvalidArgument("{}: a block has {} elements", call.ToString(), count);
-    total = SaturatingAdd(total, count);
   }
-  const int64_t all = SaturatingMul(total, BitWidth(call.dtype) / 8);
-  const int64_t own = Bytes(call.dtype, std::min(call.counts[member], total));
+  const int64_t width = BitWidth(call.dtype) / 8;
+  const int64_t all = SaturatingMul(call.Total(), width);
+  const int64_t own = SaturatingMul(call.counts[member], width);
   const bool gathers = call.kind == SymmetricCall::Kind::kAllGather;
   for (const auto& [place, bytes] :
        {std::pair(&call.send, gathers ? own : all), std::pair(&call.recv, gathers ? all : own)}) {
-    if (place->offset < 0 || place->offset % (BitWidth(call.dtype) / 8) != 0 ||
+    if (place->offset < 0 || place->offset % width != 0 ||
         bytes > place->buffer->size_bytes() - place->offset) {
       return InvalidArgument(
           "{}: {} bytes at offset {} are misaligned or outside the buffer of {} bytes",

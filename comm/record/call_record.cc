@@ -9,6 +9,7 @@
 #include "base/ranges_text.h"
 #include "base/status.h"
 #include "comm/record/dump_writer.h"
+#include "meshift/plan.h"
 #include "meshift/status.h"
 
 namespace meshift {
@@ -21,6 +22,14 @@ using std::chrono::nanoseconds;
 constexpr std::chrono::seconds kDumpPatience(2);
 
 int64_t Ms(int64_t ns) { return ns / 1'000'000; }
+
+// "ranks 0-3"; of a long list the beginning, the number of ranks and a hash.
+std::string SourceName(const std::string& ranks, size_t num_ranks) {
+  constexpr size_t kMaxBytes = 100;
+  if (ranks.size() <= kMaxBytes) return "ranks " + ranks;
+  return fmt::format("ranks {},... ({}, {})", ranks.substr(0, ranks.rfind(',', kMaxBytes)),
+                     num_ranks, Fingerprint::Of(ranks).ToString().substr(0, 8));
+}
 
 }  // namespace
 
@@ -48,11 +57,12 @@ CallRecord::~CallRecord() = default;
 std::unique_ptr<CallSource> CallRecord::Join(CallSourceOptions options) {
   const std::string ranks = RangesText(options.ranks);
   const MutexLock lock(mutex_);
-  Source source{.name = fmt::format("ranks {} #{}", ranks, joins_[ranks]++),
-                .ranks = std::move(options.ranks),
-                .on_failure = std::move(options.on_failure),
-                .health = std::move(options.health),
-                .failure = absl::OkStatus()};
+  Source source{
+      .name = fmt::format("{} #{}", SourceName(ranks, options.ranks.size()), joins_[ranks]++),
+      .ranks = std::move(options.ranks),
+      .on_failure = std::move(options.on_failure),
+      .health = std::move(options.health),
+      .failure = absl::OkStatus()};
   const uint32_t number = ring_.AddSource();
   std::unique_ptr<CallSource> joined(new CallSource(shared_from_this(), number, source.name));
   if (number == sources_.size()) sources_.emplace_back();

@@ -71,7 +71,8 @@ class CallSource {
   // Ends the watching of its calls; waits for a running `on_failure`. BeginFailure and EndFailure
   // are still allowed. May be called twice, by one thread.
   void Leave();
-  // "ranks 0-3 #0": the ranks, and a number among the sources with these ranks.
+  // "ranks 0-3 #0": the ranks, shortened if they are many, and a number among the sources with
+  // these ranks. Equal on all of them.
   const std::string& name() const { return name_; }
 
  private:

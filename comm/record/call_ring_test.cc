@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/record/call_record.h"
 #include "comm/record/call_text.h"
 #include "comm/record/tick_clock.h"
 #include "testing/allocation_count.h"
@@ -303,6 +304,20 @@ TEST(TickClockTest, KeepsTheTimeOfTheSteadyClock) {
     EXPECT_LE(told, ns + 100'000);
     before = ns;
   }
+}
+
+TEST(CallRecordTest, NamesOfManyRanksAreShort) {
+  NoopEngine engine(0, 2);
+  const auto record = CallRecord::Of(&engine);
+  EXPECT_EQ(record->Join({.ranks = {0, 1, 2, 3}})->name(), "ranks 0-3 #0");
+  std::vector<int64_t> even;
+  for (int64_t rank = 0; rank < 2000; rank += 2) even.push_back(rank);
+  const std::string first = record->Join({.ranks = even})->name();
+  EXPECT_TRUE(first.starts_with("ranks 0,2,4,")) << first;
+  EXPECT_TRUE(first.ends_with(",... (1000, d41d8cd9) #0")) << first;
+  EXPECT_LT(first.size(), 140);
+  even.back() = 1999;
+  EXPECT_NE(record->Join({.ranks = even})->name(), first);
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ struct DumpedFailure {
 
 // One rank's record. docs/when_it_hangs.md, "The file", says what the fields mean.
 struct DumpFile {
-  static constexpr size_t kMaxBytes = 32 << 20;  // of a file
+  // The largest file. A record of 1,000,000 calls, the most that are kept, has some 110 MiB.
+  static constexpr size_t kMaxBytes = 160 << 20;
   static constexpr int64_t kMaxRanks = 1 << 20;  // of a job
 
   struct Redistributor {

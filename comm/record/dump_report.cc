@@ -94,8 +94,8 @@ std::optional<StuckCall> StuckOf(const std::string& name, const RedistributorRec
       int64_t ended_ns = -1;
       for (const Call* call : record.calls) ended_ns = std::max(ended_ns, call->ended_ns);
       stuck.late.push_back({.rank = rank,
-                              .num_calls = record.NumCalls(),
-                              .last_ended_unix_ns = UnixNs(*record.file, ended_ns)});
+                            .num_calls = record.NumCalls(),
+                            .last_ended_unix_ns = UnixNs(*record.file, ended_ns)});
       continue;
     }
     const Call* const call = record.Find(stuck.call);
@@ -108,7 +108,9 @@ std::optional<StuckCall> StuckOf(const std::string& name, const RedistributorRec
     } else {
       stuck.in_it.push_back(rank);
       const int64_t since = UnixNs(*record.file, std::max(call->issued_ns, call->started_ns));
-      if (stuck.since_unix_ns < 0 || since < stuck.since_unix_ns) stuck.since_unix_ns = since;
+      if (stuck.since_unix_ns < 0 || (0 <= since && since < stuck.since_unix_ns)) {
+        stuck.since_unix_ns = since;
+      }
     }
   }
   return stuck;

@@ -152,6 +152,28 @@ TEST(DumpTest, TheTextIsBounded) {
   EXPECT_EQ(ReadDump(text).value().calls.size(), 20000);
 }
 
+TEST(DumpTest, TheLongestRecordIsRead) {
+  constexpr int64_t kNs = int64_t{1} << 60;
+  Dump dump = MakeTestDump({}, 0);
+  dump.calls.assign(1'000'000, {.state = CallState::kInFlight,
+                                .issued_ns = kNs,
+                                .started_ns = kNs,
+                                .ended_ns = kNs,
+                                .thread = INT32_MAX,
+                                .text = dump.calls[0].text});
+  for (int64_t i = 0; i < std::ssize(dump.calls); ++i) {
+    dump.calls[i].number = dump.calls[i].call = kNs + i;
+  }
+  EXPECT_EQ(ReadDump(DumpText(dump)).value().calls.size(), dump.calls.size());
+}
+
+TEST(DumpTest, ManyRanksAreListed) {
+  Dump dump = MakeTestDump({}, 0);
+  dump.sources[0].ranks.clear();
+  for (int64_t rank = 0; rank < 10'000; rank += 2) dump.sources[0].ranks.push_back(rank);
+  EXPECT_EQ(ReadDump(DumpText(dump)).value().sources[0].ranks, dump.sources[0].ranks);
+}
+
 TEST(DumpReportTest, LateRanksAreNamed) {
   const DumpReport report = ReportOf(Read({.num_ranks = 6, .calls = 10, .first = 90, .late = 4}));
   EXPECT_EQ(report.num_files, 6);

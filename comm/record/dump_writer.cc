@@ -23,12 +23,12 @@ namespace meshift {
 namespace {
 
 constexpr size_t kMaxPlansBytes = 4 << 20;  // later plans have no steps
-constexpr size_t kMaxTextBytes = 4096;      // of one text
+constexpr size_t kMaxTextBytes = 4096;      // of one text, except lists of ranks
 
 // A JSON string. Non-ASCII bytes are escaped as Latin-1, so that any bytes give valid JSON.
-std::string Quoted(std::string_view text) {
+std::string Quoted(std::string_view text, size_t max_bytes = kMaxTextBytes) {
   std::string quoted = "\"";
-  for (const char c : text.substr(0, kMaxTextBytes)) {
+  for (const char c : text.substr(0, max_bytes)) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       quoted += '\\';
@@ -163,7 +163,7 @@ std::string DumpText(const Dump& dump) {
   for (size_t i = 0; i < dump.sources.size(); ++i) {
     const DumpedSource& source = dump.sources[i];
     fmt::format_to(to, "{}{{\"name\":{},\"ranks\":{},\"failure\":{}}}", i == 0 ? "" : ",\n",
-                   Quoted(source.name), Quoted(RangesText(source.ranks)),
+                   Quoted(source.name), Quoted(RangesText(source.ranks), SIZE_MAX),
                    FailureText(source.failure));
   }
   fmt::format_to(to, "],\n\"plans\":[{}],\n\"calls\":[", plans);

@@ -41,7 +41,7 @@ struct Dump {
 };
 
 // The file's text. A call takes about 100 bytes. After the first 4 MiB of plans, plans are written
-// without their steps. ReadDump refuses texts of more than 32 MiB, which have some 300,000 calls.
+// without their steps. ReadDump reads all such texts.
 std::string DumpText(const Dump& dump);
 // Replaces the file atomically and syncs it to disk. Makes the folder if only its last part is
 // missing. Returns the path. UNAVAILABLE: the system refuses; the message names the path.

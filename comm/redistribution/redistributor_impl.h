@@ -204,6 +204,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   // Checks a list, and looks up its call. Fills the list_ members; changes nothing else.
   absl::StatusOr<std::shared_ptr<Call>> CheckList(absl::Span<const Redistribution> list,
                                                   bool may_be_null) MESHIFT_REQUIRES(issuing_);
+  absl::Status CheckPool(const SymmetricUse& use) const;
   absl::StatusOr<RunHandle> RunSymmetric(PlanEntry& plan, const Redistribution& what)
       MESHIFT_REQUIRES(issuing_);
   SymmetricDecision Decide(const PlanEntry& plan, const SymmetricUse& use,

@@ -86,9 +86,10 @@ absl::StatusOr<std::shared_ptr<Call>> RedistributorImpl::CheckList(
           InvalidArgument("a {} is an argument of the whole call, not of one tensor of a list",
                           what.ticket ? "ticket" : "workspace"));
     }
-    if (what.symmetric != nullptr && what.symmetric->pool == nullptr) {
-      return refused(
-          InvalidArgument("the symmetric use does not name a pool of this redistributor"));
+    if (what.symmetric != nullptr) {
+      if (const absl::Status status = CheckPool(*what.symmetric); !status.ok()) {
+        return refused(status);
+      }
     }
     if (const absl::Status status = CheckAfter(&what.after_run); !status.ok()) {
       return refused(status);

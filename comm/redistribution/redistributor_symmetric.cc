@@ -93,12 +93,15 @@ SymmetricDecision RedistributorImpl::Decide(const PlanEntry& plan, const Symmetr
   return decision;
 }
 
+absl::Status RedistributorImpl::CheckPool(const SymmetricUse& use) const {
+  if (use.pool != nullptr && use.pool->owner() == this) return absl::OkStatus();
+  return InvalidArgument("the symmetric use does not name a pool of this redistributor");
+}
+
 absl::StatusOr<RunHandle> RedistributorImpl::RunSymmetric(PlanEntry& plan,
                                                           const Redistribution& what) {
   const SymmetricUse& use = *what.symmetric;
-  if (use.pool == nullptr || use.pool->owner() != this) {
-    return InvalidArgument("the symmetric use does not name a pool of this redistributor");
-  }
+  MESHIFT_RETURN_IF_ERROR(CheckPool(use));
   SymmetricBlock blocks[2];
   for (const auto& [name, tensor, view, block] :
        {std::tuple("source", &use.source, &what.source, &blocks[0]),

@@ -291,6 +291,15 @@ TEST_F(SymmetricPoolTest, CallsOutsideOfBuffersAreRefused) {
   EXPECT_EQ(Message(engine->world()->CallSymmetric(call, *stream)),
             "symmetric all_gather(17 x f32, buffer 0+0 -> 0+32): 68 bytes at offset 32 are "
             "misaligned or outside the buffer of 64 bytes");
+  const std::vector<int64_t> huge = {INT64_MAX, INT64_MAX};
+  EXPECT_EQ(Message(engine->world()->CallSymmetric({.dtype = DType::kF32,
+                                                    .counts = huge,
+                                                    .send = {buffers[0].get(), 0},
+                                                    .recv = {buffers[0].get(), 0}},
+                                                   *stream)),
+            "symmetric all_gather(9223372036854775807 x f32, buffer 0+0 -> 0+0): "
+            "9223372036854775807 bytes at offset 0 are misaligned or outside the buffer of 64 "
+            "bytes");
   EXPECT_EQ(Message(engine->AllocateSymmetric(*engine->world(), {.count = 0, .bytes = 1}).status()),
             "0 buffers of 1 bytes numbered from 0: expected at least one buffer, at least one byte "
             "each, and at most 274877906944 in all");

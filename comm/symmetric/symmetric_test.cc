@@ -195,6 +195,14 @@ TEST(SymmetricTest, PoolsAreOfGroupsAndOfTheirRedistributor) {
                                   .symmetric = &use})
                         .status()),
             "the symmetric use does not name a pool of this redistributor");
+  const std::vector<Redistribution> list = {
+      {.from = from,
+       .to = from.WithPlacements("R,R").value(),
+       .source = TensorView::Contiguous(data, DType::kF32, {4}),
+       .target = TensorView::Contiguous(data + 8, DType::kF32, {8}),
+       .symmetric = &use}};
+  EXPECT_EQ(Message(redistribute(list).status()),
+            "tensor 0: the symmetric use does not name a pool of this redistributor");
   // An engine without symmetric memory returns UNIMPLEMENTED, and still works.
   FakeEngine fake(1, 2);
   Redistributor plain = Redistributor::Create(mesh, &fake).value();

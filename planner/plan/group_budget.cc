@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
@@ -86,17 +85,18 @@ absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
                                                         absl::Span<const DeviceMesh> meshes) {
   std::vector<MeshGroups> groups;
   if (text == "-") return groups;
-  absl::flat_hash_set<absl::string_view> seen;
+  if (meshes.empty()) return InvalidArgument("groups '{}' of no mesh", text);
   for (const absl::string_view part :
        absl::StrSplit(absl::string_view(text.data(), text.size()), ';')) {
     if (part.empty()) {
       return InvalidArgument("'{}' has an empty group; expected groups such as fsdp;ddp,fsdp",
                              text);
     }
-    if (!seen.insert(part).second) continue;
     MESHIFT_ASSIGN_OR_RETURN(MeshGroups group,
                              ParseGroup(std::string_view(part.data(), part.size()), meshes));
-    groups.push_back(std::move(group));
+    if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
+      groups.push_back(std::move(group));
+    }
   }
   return groups;
 }

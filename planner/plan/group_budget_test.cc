@@ -40,6 +40,7 @@ TEST(GroupBudgetTest, ByDefaultTheRootAndTheGroupsOfEachDimExist) {
   EXPECT_EQ(Existing({mesh}, {.existing_groups = Parse("-", {mesh})}), "ddp,fsdp,tp");
   EXPECT_EQ(Existing({mesh}, {.existing_groups = Parse("fsdp,one,ddp;tp", {mesh})}),
             "tp;ddp,fsdp;ddp,fsdp,tp");
+  EXPECT_EQ(Parse("ddp,fsdp;fsdp,ddp;0:ddp,fsdp", {mesh})->size(), 1);
   // The root may have more ranks than the plan has.
   EXPECT_EQ(Existing({mesh}, {.root = Mesh("all=100")}), "ddp;fsdp;tp");
   EXPECT_EQ(Existing({mesh}, {.root = Mesh("all=80")}), "ddp;fsdp;tp;ddp,fsdp,tp");
@@ -97,6 +98,7 @@ TEST(GroupBudgetTest, BadTextNamesTheValue) {
   for (const auto& [text, message] : cases) {
     EXPECT_EQ(ParseMeshGroups(text, meshes).status(), absl::InvalidArgumentError(message));
   }
+  EXPECT_EQ(ParseMeshGroups("*", {}).status(), absl::InvalidArgumentError("groups '*' of no mesh"));
 }
 
 TEST(GroupBudgetTest, BadBudgetsAreRefused) {
