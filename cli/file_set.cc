@@ -98,10 +98,10 @@ absl::Status FileSet::Put(File* file) {
 
 // Without an exchange the old file is gone: the new one then stays.
 void FileSet::TakeBack(const File& file) {
-  if (!file.replaces) {
-    unlink(file.place.c_str());
-  } else if (file.exchanged) {
+  if (file.exchanged) {
     std::rename(file.part.c_str(), file.place.c_str());
+  } else if (!file.replaces) {
+    unlink(file.place.c_str());
   }
 }
 

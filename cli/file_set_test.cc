@@ -97,6 +97,20 @@ TEST(FileSet, AFailureInTheMiddleTakesAllBack) {
   EXPECT_EQ(NamesIn(folder), Names({"a"}));
 }
 
+TEST(FileSet, AFileThatAppearsMeanwhileIsPutBack) {
+  const std::string folder = NewFolder();
+  {
+    FileSet files;
+    EXPECT_TRUE(Add(files, folder + "/a", "new").ok());
+    EXPECT_TRUE(Add(files, folder + "/b", "also").ok());
+    std::ofstream(folder + "/a") << "theirs";
+    EXPECT_EQ(unlink((folder + "/b." + std::to_string(getpid()) + ".part").c_str()), 0);
+    EXPECT_FALSE(files.Commit().ok());
+  }
+  EXPECT_EQ(ReadAll(folder + "/a"), "theirs");
+  EXPECT_EQ(NamesIn(folder), Names({"a"}));
+}
+
 TEST(FileSet, AFullDiskLeavesTheOldSet) {
   const std::string folder = NewFolder();
   std::ofstream(folder + "/a") << "old";

@@ -80,6 +80,9 @@ class TopologyReader {
     const XML_Status parsed =
         XML_Parse(parser_, xml.data(), static_cast<int>(xml.size()), /*isFinal=*/1);
     if (!error_.ok()) return error_;
+    if (XML_GetErrorCode(parser_) == XML_ERROR_NO_MEMORY) {
+      return absl::ResourceExhaustedError("expat has no memory");
+    }
     if (parsed != XML_STATUS_OK) {
       return InvalidArgument("line {}: the XML is not well-formed: {}", Line(),
                              XML_ErrorString(XML_GetErrorCode(parser_)));

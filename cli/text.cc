@@ -37,13 +37,14 @@ bool IsUnseen(std::string_view character) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
   if (character.size() == 2) {
-    return byte(0) == 0xc2 && (byte(1) < 0xa0 || byte(1) == 0xad);  // U+0080 to U+009F, U+00AD
+    return (byte(0) == 0xc2 && (byte(1) < 0xa0 || byte(1) == 0xad)) ||  // U+0080 to U+009F, U+00AD
+           (byte(0) == 0xd8 && byte(1) == 0x9c);                        // U+061C
   }
   if (character.size() != 3) return byte(0) >= 0xf3;  // from U+C0000: tags, private use
   const int code = (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
   return (0x200b <= code && code <= 0x200f) || (0x2028 <= code && code <= 0x202e) ||
          (0x2060 <= code && code <= 0x206f) || (0xe000 <= code && code <= 0xf8ff) ||
-         code == 0x061c || code == 0x180e || code >= 0xfff0 || code == 0xfeff;
+         code == 0x180e || code >= 0xfff0 || code == 0xfeff;
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include "comm/control/connect.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -110,6 +113,21 @@ TEST(ConnectTest, TheJobsOwnHubThatRefusesARankIsNotAskedAgain) {
       ConnectToHub({.rank = 1, .world_size = 2}, where, Clock::now() + kLong).status();
   EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition) << second;
   EXPECT_EQ(asked, 1);
+}
+
+TEST(ConnectTest, WithoutFreeDescriptorsNoneAreReserved) {
+  EXPECT_TRUE(ReserveDescriptors(2).ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    const int lowest = dup(STDIN_FILENO);
+    close(lowest);
+    const rlimit none = {static_cast<rlim_t>(lowest), static_cast<rlim_t>(lowest)};
+    const bool limited = setrlimit(RLIMIT_NOFILE, &none) == 0;
+    _exit(limited && absl::IsResourceExhausted(ReserveDescriptors(2)) ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ConnectTest, RefusedAddressesDoNotShowTheSecret) {

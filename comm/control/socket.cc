@@ -251,9 +251,9 @@ absl::Status ReserveDescriptors(int64_t needed) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
   // The lowest free descriptor tells how many are open; the program may open some more.
   const Socket lowest(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!lowest.open()) needed += 1;
+  const rlim_t used = lowest.open() ? static_cast<rlim_t>(lowest.fd()) : limit.rlim_cur;
   constexpr int64_t kOthers = 64;  // descriptors that the program may open beside
-  const auto all = static_cast<rlim_t>(needed + std::max(lowest.fd(), 0) + kOthers);
+  const rlim_t all = used + static_cast<rlim_t>(needed + kOthers);
   if (all <= limit.rlim_cur) return absl::OkStatus();
   const rlim_t soft = limit.rlim_cur;
   if (all <= limit.rlim_max) {

@@ -17,16 +17,15 @@ int32_t ThreadNumber() {
   return number;
 }
 
-bool AllReached(const EventList& events, size_t size) {
-  return std::all_of(events.begin(), events.begin() + static_cast<ptrdiff_t>(size),
-                     [](const auto& event) { return event == nullptr || event->IsReached(); });
-}
-
-// The time when the last event was reached; `now_ns` if an event has no time. At least `least_ns`.
-int64_t LastReached(const EventList& events, size_t size, int64_t least_ns, int64_t now_ns) {
+// When the last of the events was reached, but at least `least_ns`; `now_ns` if an event has no
+// time. -1: one has not been reached.
+int64_t LastReached(absl::Span<const std::shared_ptr<Event>> events, int64_t least_ns,
+                    int64_t now_ns) {
   int64_t last_ns = least_ns;
-  for (size_t i = 0; i < size; ++i) {
-    const int64_t ns = events[i] == nullptr ? least_ns : events[i]->ReachedNs();
+  for (const std::shared_ptr<Event>& event : events) {
+    if (event == nullptr) continue;
+    if (!event->IsReached()) return -1;
+    const int64_t ns = event->ReachedNs();
     last_ns = std::max(last_ns, ns < 0 ? now_ns : ns);
   }
   return std::min(last_ns, std::max(least_ns, now_ns));
@@ -123,12 +122,14 @@ void CallRing::MakeRoom(size_t num_events) {
 void CallRing::Recycle(CallSlot* slot) {
   // The work of a failed source may never end.
   const bool may_reuse = slot->number >= 0 && !sources_[slot->source].closed;
-  for (EventList* events : {&slot->done, &slot->after}) {
-    for (std::shared_ptr<Event>& event : *events) {
+  for (const absl::Span<std::shared_ptr<Event>> events :
+       {absl::MakeSpan(slot->done.data(), slot->num_done),
+        absl::MakeSpan(slot->after.data(), slot->num_after)}) {
+    for (std::shared_ptr<Event>& event : events) {
       if (may_reuse && event.use_count() == 1 && spare_.size() < max_spare_) {
         spare_.push_back(std::move(event));
       }
-      event.reset();
+      event = nullptr;
     }
   }
   slot->num_done = slot->num_after = 0;
@@ -226,9 +227,7 @@ void CallRing::End(CallSlot* slot, const CallTail& tail) {
                        std::memory_order_release);
 }
 
-bool CallRing::IsReached(const CallSlot& slot) const {
-  return AllReached(slot.done, slot.num_done);
-}
+bool CallRing::IsReached(const CallSlot& slot) const { return LastReached(slot.Done(), 0, 0) >= 0; }
 
 void CallRing::Evict(CallSlot* slot) {
   Source& source = sources_[slot->source];
@@ -246,16 +245,11 @@ void CallRing::Evict(CallSlot* slot) {
 bool CallRing::PollSlot(CallSlot* slot, const TickClock::Reading& now) {
   const int64_t issued_ns = now.ToNs(slot->issued);
   // Set once, since two readings of the clock would give different nanoseconds.
-  if (slot->started_ns < 0) {
-    if (slot->num_after == 0) {
-      slot->started_ns = issued_ns;
-    } else if (AllReached(slot->after, slot->num_after)) {
-      slot->started_ns = LastReached(slot->after, slot->num_after, issued_ns, now.ns);
-    }
-  }
-  if (!IsReached(*slot)) return false;
+  if (slot->started_ns < 0) slot->started_ns = LastReached(slot->After(), issued_ns, now.ns);
+  const int64_t ended_ns = LastReached(slot->Done(), issued_ns, now.ns);
+  if (ended_ns < 0) return false;
   Source& source = sources_[slot->source];
-  slot->ended_ns = LastReached(slot->done, slot->num_done, issued_ns, now.ns);
+  slot->ended_ns = ended_ns;
   slot->started_ns = std::max(issued_ns, slot->started_ns);
   if (source.last_ended_ns <= slot->ended_ns) {
     slot->started_ns = std::max(slot->started_ns, source.last_ended_ns);

@@ -81,6 +81,9 @@ struct alignas(128) CallSlot {
   // Set to -1 by Begin, and later by Poll.
   int64_t started_ns = -1;  // while in flight: when the events that it waits for were reached
   int64_t ended_ns = -1;
+
+  absl::Span<const std::shared_ptr<Event>> Done() const { return {done.data(), num_done}; }
+  absl::Span<const std::shared_ptr<Event>> After() const { return {after.data(), num_after}; }
 };
 static_assert(sizeof(CallSlot) == 128);
 
