@@ -7,8 +7,8 @@
 
 namespace meshift {
 
-// Rows are added one by one. Dual prices keep every reduced cost >= 0, and 0 for assigned pairs, so
-// that Dijkstra's algorithm finds the shortest augmenting path for the new row.
+// Rows are added one by one. Dual prices keep the reduced costs of the added rows >= 0, and 0 for
+// assigned pairs, so that Dijkstra's algorithm finds the shortest augmenting path for the new row.
 std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights,
                                    WorkBudget* budget) {
   assert(static_cast<int64_t>(weights.size()) == n * n);

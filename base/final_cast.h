@@ -1,5 +1,5 @@
-// A dynamic_cast to a final class, for hot paths: it compares two pointers instead of walking the
-// class hierarchy.
+// A dynamic_cast to a final class, for hot paths: it compares two type_info objects instead of
+// walking the class hierarchy.
 //
 //   auto* mpi = FinalCast<MpiStream>(&stream);    // null: it has another class
 //
@@ -17,7 +17,8 @@ template <typename Final, typename From>
 Final* FinalCast(From* from) {
   static_assert(std::is_final_v<Final> && std::is_polymorphic_v<From>);
   if (from == nullptr) return nullptr;
-  // A class may have a type_info per shared library. Only then the slower comparison is needed.
+  // Equal addresses decide at once. A class may have a type_info per shared library, so different
+  // addresses need the slower comparison.
   const std::type_info& type = typeid(*from);
   if (&type != &typeid(Final) && type != typeid(Final)) return nullptr;
   return static_cast<Final*>(from);

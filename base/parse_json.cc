@@ -53,7 +53,7 @@ class Builder final : public nlohmann::json_sax<Json> {
  public:
   explicit Builder(Json* root) : root_(root) {}
 
-  // The reason why valid JSON is refused; OK if it is accepted.
+  // The reason why an object is refused; OK if none is.
   const absl::Status& refusal() const { return refusal_; }
 
   bool null() override { return Add(nullptr); }

@@ -14,9 +14,10 @@
 
 namespace meshift {
 
-// The result is_discarded() if `text` is not one JSON value. INVALID_ARGUMENT: it is nested deeper
-// than 100 (writing and freeing a value recurse), or an object has a duplicate key or more than
-// 10,000 members. The caller limits the length of `text`; time and memory are linear in it.
+// INVALID_ARGUMENT: brackets are nested deeper than 100 (writing and freeing a value recurse), or
+// an object has a duplicate key or more than 10,000 members. Text that is not JSON may give this
+// error too; otherwise the result is_discarded() if `text` is not one JSON value. The caller limits
+// the length of `text`; time and memory are linear in it.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonText(std::string_view text);
 
 // Empties a value from ParseJsonText at the end of a scope. nlohmann's own destructor allocates

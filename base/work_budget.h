@@ -5,9 +5,9 @@
 //   while (more && budget.Charge(cost)) ...    // false: the limit is passed
 //   if (budget.exhausted()) return budget.Refusal("planning");
 //
-// An exhausted budget stays exhausted: each loop that charges it stops with its results so far, and
-// the function that made the budget returns Refusal(). A unit of work is about 10 ns on one core,
-// and stands for at most 2 bytes of memory. Not thread-safe.
+// An exhausted budget stays exhausted: each loop that charges it stops early, and a function around
+// them returns Refusal(). A unit of work is about 10 ns on one core, and stands for at most 2 bytes
+// of memory. Not thread-safe.
 #ifndef MESHIFT_BASE_WORK_BUDGET_H_
 #define MESHIFT_BASE_WORK_BUDGET_H_
 

@@ -1,5 +1,6 @@
 // Implements the functions of meshift/c.h on explanations. An explanation never changes, so any
-// threads may read it. Texts in the structs that are filled belong to it. Times are in ns.
+// threads may read it. Texts in the structs that are filled stay valid as long as it exists. Times
+// are in ns.
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,6 @@
-// Defines the handles of meshift/c.h: each holds a C++ value, and shares the ownership of the
-// objects that the value refers to. Internal to capi. Handles have no locks: meshift/c.h says which
+// Defines the handles of meshift/c.h, except meshift_local_world (engines.cc) and
+// meshift_explanation (explanations.cc). Each holds a C++ value; if that refers to an engine, the
+// handle shares its ownership. Internal to capi. Handles have no locks: meshift/c.h says which
 // threads may use each.
 //
 //   *stream = new meshift_stream{engine->shared, std::move(made)};   // keeps the engine alive
@@ -29,7 +30,8 @@ class NcclEngine;  // meshift/nccl_engine.h
 
 namespace capi {
 
-// An engine with its owner: a local world, an MPI job, or an NCCL engine with its bootstrap.
+// An engine with its owner: a local world, an MPI job, or an NCCL engine, with its bootstrap if it
+// has one.
 struct SharedEngine {
   std::shared_ptr<void> owner;
   Engine* engine = nullptr;
@@ -48,17 +50,17 @@ struct meshift_sharding {
 };
 
 struct meshift_options {
-  // The options for plans on these meshes. INVALID_ARGUMENT: an existing group is not on these
-  // meshes.
+  // The options for plans on these meshes. INVALID_ARGUMENT: "existing_groups" is malformed, or has
+  // a group that is not on these meshes.
   absl::StatusOr<meshift::PlannerOptions> On(absl::Span<const meshift::DeviceMesh> meshes) const;
 
-  // Values by option name. All checks are done, except those that need meshes.
+  // Values by option name. All are checked, except "existing_groups".
   std::map<std::string, std::string> texts;
 };
 
 namespace meshift::capi {
 
-// The options for plans between two shardings; `options` may be NULL.
+// The options for plans between two shardings; `options` may be NULL. Errors are those of On().
 absl::StatusOr<PlannerOptions> PlanningOptions(const meshift_options* options, const Sharding& from,
                                                const Sharding& to);
 

@@ -10,7 +10,7 @@
 
 namespace {
 
-// The job ends with the last handle of its engine.
+// The job ends with the last handle that holds its engine.
 absl::StatusOr<meshift::capi::SharedEngine> StartJob(const meshift_mpi_options* given) {
   meshift::MpiEngineOptions options;
   if (given != nullptr) {

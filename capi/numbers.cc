@@ -1,5 +1,5 @@
-// Also implements the functions of meshift/c.h on versions, on codes, and on the names of enum
-// values. The assertions compare the numbers of meshift/c.h with those of the C++ enums.
+// Also implements the functions of meshift/c.h on versions, codes and dtypes, and on the names of
+// enum values. The assertions compare the numbers of meshift/c.h with those of the C++ enums.
 #include "capi/numbers.h"
 
 #include "base/status.h"

@@ -1,6 +1,6 @@
 // Implements the functions of meshift/c.h on programs, which only describe a plan's calls: nothing
 // here runs one. Arrays in the structs that are filled belong to the program. Any threads may read
-// it. Offsets are in bytes, counts and strides in elements.
+// it. Offsets are in bytes, strides in elements, counts in elements (of FILL_ZERO in bytes).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Implements the functions of meshift/c.h on redistributors and runs. INVALID_ARGUMENT: a stream or
-// an earlier run belongs to another engine than the redistributor. Workspaces are in bytes, strides
-// in elements, time-outs in ns. meshift/c.h says which calls are collective, and which threads may
+// Implements the functions of meshift/c.h on redistributors and runs. They refuse a stream or an
+// earlier run of another engine with INVALID_ARGUMENT. Workspaces are in bytes, strides in
+// elements, time-outs in ns. meshift/c.h says which calls are collective, and which threads may
 // call.
 #include <chrono>
 #include <cstdint>
@@ -64,7 +64,7 @@ absl::Status CheckEngine(const SharedEngine& mine, const SharedEngine& other,
   return InvalidArgument("{} belongs to another engine", name);
 }
 
-// The fields that meshift_redistribute and meshift_redistribute_plan both read.
+// The options that meshift_redistribute and meshift_redistribute_plan share.
 absl::StatusOr<PlanRunOptions> RunOptionsOf(const meshift_redistributor& redistributor,
                                             const meshift_redistribution& what) {
   PlanRunOptions options;

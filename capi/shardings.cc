@@ -1,6 +1,6 @@
 // Implements the functions of meshift/c.h on meshes and shardings, which never change: any threads
-// may read them. For a rank outside the mesh the position is NOT_FOUND, and the box is empty.
-// Offsets and shapes are in elements.
+// may read them. For a rank outside the mesh the position and the coordinate are NOT_FOUND, and the
+// box is empty. Offsets and shapes are in elements.
 #include <algorithm>
 #include <optional>
 #include <string>

@@ -82,7 +82,7 @@ absl::StatusOr<bool> JsonBool(const Json& json, std::string_view key) {
   return InvalidArgument("{}: {} is neither true nor false", key, JsonQuote(json));
 }
 
-// The value of a planner option, as the text that the command line takes.
+// The value of a planner option, as text for PlannerOption::read.
 absl::StatusOr<std::string> TextOf(const PlannerOption& option, const Json& value) {
   if (option.kind == OptionKind::kSwitch) {
     MESHIFT_ASSIGN_OR_RETURN(const bool is_on, JsonBool(value, option.name));
@@ -147,7 +147,7 @@ class Line {
   std::set<std::string> asked_;
 };
 
-// All of a line except its meshes.
+// All of a line except its id and its meshes.
 absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   ProblemFlags flags;
   flags.is_line = true;
@@ -169,7 +169,8 @@ absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   return flags;
 }
 
-// The plan of a line. *ignored gets its unknown keys, or stays as it is if a known key is bad.
+// The plan of a line. *ignored gets its unknown keys once the known ones are read, else stays as it
+// is.
 absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions options,
                             const std::optional<std::string>& existing_groups, bool allow_files,
                             std::vector<std::string>* ignored) {

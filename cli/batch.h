@@ -1,6 +1,6 @@
 // `meshift plan --batch` and `meshift check --batch`: many problems or plans in one process. Reads
-// one JSON object per line and answers each on one line, in order. A bad line is answered with an
-// error; the lines after it are still answered.
+// one JSON object per line and answers each on one line, in order. `plan` answers a bad line with
+// an error, `check` with "ok": false; the lines after it are still answered.
 //
 //   {"id": 7, "mesh": {"dims": [["a", 2], ["b", 2]], "ranks": null}, "tensor": "f32[48,24]",
 //    "from": "S(0),R", "to": "R,S(0)"}
@@ -8,7 +8,7 @@
 //   {"id": 7, "error": {"code": "INVALID_ARGUMENT", "message": "..."}}
 //
 // Lines are untrusted. Longer ones than 16 MiB, and problems too large for memory or for max_work,
-// get an error as their answer. docs/command_line.md lists the keys.
+// are answered as bad lines. docs/command_line.md lists the keys.
 #ifndef MESHIFT_CLI_BATCH_H_
 #define MESHIFT_CLI_BATCH_H_
 
@@ -26,10 +26,10 @@
 namespace meshift::cli {
 
 // The answer to one line of `plan --batch`, without a newline. Keys of the line that set options
-// (reproducibility, topology, planner) override `defaults`; its max_work may only be lower.
-// `existing_groups` holds for lines that have no such key; it names dims of the line's meshes.
-// *ignored, unless null, gets the line's unknown keys, none if the line cannot be read. A topology
-// that names a file is refused unless `allow_files`.
+// (reproducibility, topology, planner) override `defaults`; its max_work may not be higher.
+// `existing_groups` holds for lines that have no such key; it names dims of the line's meshes. If
+// the answer is a plan, *ignored (unless null) has the line's unknown keys. A topology that names a
+// file is refused unless `allow_files`.
 std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
                      const std::optional<std::string>& existing_groups = std::nullopt,
                      std::vector<std::string>* ignored = nullptr, bool allow_files = false);

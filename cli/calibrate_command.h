@@ -30,7 +30,8 @@ struct CalibrateFlags {
 };
 
 // Prints each probe (meshift/calibration.h) with its measured time, the fitted model's time and
-// their ratio, then the topology. Returns the exit code (cli/io.h), equal on all ranks.
+// their ratio, then the errors and the topology; with format "json" only the topology. With logs it
+// does what CalibrateFromLogs (cli/calibrate_logs.h) does. Returns the exit code (cli/io.h).
 int CalibrateCommand(const CalibrateFlags& flags, Io& io);
 
 }  // namespace meshift::cli

@@ -3,10 +3,11 @@
 //   meshift calibrate --from-nccl-tests all_reduce.log alltoall.log --format json > cluster.json
 //   meshift plan --topology cluster.json ...
 //
-// --topology gives the domains. For a preset, a domain is a host of the logs, unless the preset's
-// domains span nodes, or the logs measure fewer GPUs of one host than a domain has. Rows with wrong
-// values, and collectives that plans do not use, are left out and reported. All logs together have
-// at most kMaxNcclTestsRows rows (cli/nccl_tests_log.h), and each has 2 ranks or more.
+// --topology gives the domains. For a preset without a file, a domain is a host of the logs, unless
+// the preset's domains span nodes, or each log is of one host with no more ranks than a domain has.
+// Rows with wrong values, rows that NCCL's own output breaks, and collectives that plans do not use
+// are left out and reported. A log of one rank is refused, and so are more than kMaxNcclTestsRows
+// rows (cli/nccl_tests_log.h) of the other collectives in all.
 #ifndef MESHIFT_CLI_CALIBRATE_LOGS_H_
 #define MESHIFT_CLI_CALIBRATE_LOGS_H_
 
@@ -40,7 +41,7 @@ struct LogTimes {
 
 // Reads logs ("-" is io.in; "all_gather=FILE" names the collective) and builds the structure from
 // `topology` (nullopt: "h100") and the logs' hosts. Errors are those of BadFile (cli/io.h) or
-// INVALID_ARGUMENT. Takes time linear in the size of the logs.
+// INVALID_ARGUMENT. Takes time linear in the size of the logs. REQUIRES: at least one log.
 absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
                                       const std::optional<std::string>& topology, Io& io);
 
@@ -54,7 +55,7 @@ struct FittedTime {
 std::string ErrorLines(const std::vector<FittedTime>& times);
 
 // Prints each row with the fitted model's time, the errors, the ignored rows and the topology; with
-// format "json" only the topology. Returns the exit code (cli/io.h).
+// format "json" only the topology. Returns the exit code (cli/io.h). REQUIRES: at least one log.
 int CalibrateFromLogs(const std::vector<std::string>& logs,
                       const std::optional<std::string>& topology, const std::string& format,
                       Io& io);

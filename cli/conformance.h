@@ -1,5 +1,6 @@
 // `meshift run --conformance`: runs the redistributions that every engine must get right
-// (testing/conformance_cases.h) and prints a table of the failures.
+// (testing/conformance_cases.h), and prints the counts of cases and failures, and the first
+// failure.
 //
 //   mpirun -n 8 meshift run --engine mpi --conformance
 //

@@ -4,8 +4,8 @@
 //   meshift dump /var/tmp/job7                              # which rank is late, in which call
 //   meshift dump /var/tmp/job7 --flight-recorder /tmp/fr    # also for PyTorch's analyser
 //
-// Only reads files: it does not ask the job to write records, and needs no engine. The records are
-// snapshots, so a slow call looks the same as a hung one.
+// It does not ask the job to write records, and needs no engine. The records are snapshots, so a
+// slow call looks the same as a hung one.
 #ifndef MESHIFT_CLI_DUMP_COMMAND_H_
 #define MESHIFT_CLI_DUMP_COMMAND_H_
 
@@ -21,8 +21,8 @@ struct DumpFlags {
   std::string flight_recorder;  // the folder to write to; empty: none
 };
 
-// Exit code 3: the folder or one of its files cannot be read, and the report is of the others; 1:
-// the flight records cannot be written.
+// Exit code 1: the flight records cannot be written; else 3: the folder or one of its files cannot
+// be read, and the report is of the others; else 0.
 int DumpCommand(const DumpFlags& flags, Io& io);
 
 // The report as text, in lines that each end in a newline. Texts from files are made printable and

@@ -55,8 +55,8 @@ const std::array<Entry, 2>& RankEngines() {
 
 const char* Variable(const char* name) { return std::getenv(name); }
 
-// The number of ranks that mpirun (Open MPI's or MPICH's) has started; null outside of mpirun.
-// mpirun may run inside a job of torchrun, but not the other way round.
+// The number of ranks that mpirun (Open MPI's or MPICH's) has started; null outside of mpirun, and
+// in a build without MPI. mpirun may run inside a job of torchrun, but not the other way round.
 const char* MpirunSize() {
   if (!MpiAbsence().empty()) return nullptr;
   const char* const size = Variable("OMPI_COMM_WORLD_SIZE");

@@ -38,8 +38,8 @@ std::string EngineNames();
 absl::Status CheckEngine(const std::string& name);
 
 struct JobOptions {
-  // Every call ends within the time-out, also if a rank is killed. Over MPI this costs each call
-  // some microseconds and needs MPI_THREAD_MULTIPLE; it is ignored if MPI gives less.
+  // MpiEngineOptions::bounded_waits, for MPI only. It needs MPI_THREAD_MULTIPLE, and is ignored if
+  // MPI gives less.
   bool bounded_waits = false;
   // The time-out of the rendezvous and of calls that wait for other ranks; positive.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
@@ -54,10 +54,12 @@ absl::StatusOr<std::chrono::nanoseconds> JobTimeout(const std::optional<int64_t>
 bool IsInJob();
 // Joins the job as mpirun or torchrun sets it up; starts no engine. Collective. An unknown `name`
 // is allowed: the environment alone then decides how to join. FAILED_PRECONDITION: no launcher has
-// started this process.
+// started this process, and `name` is not "mpi". Other errors are those of MpiSession::Start and
+// MpiBootstrap, or of Bootstrap::FromTorchrun.
 absl::StatusOr<RankJob> JoinJob(const std::string& name, std::chrono::nanoseconds timeout);
 // Starts the engine. Collective. If MESHIFT_DUMP names a folder, the engine writes its record of
-// calls there, after an error or when this process gets SIGUSR1, whose handler is set.
+// calls there, after an error or when the folder's file "now" is touched. SIGUSR1, whose handler is
+// set, touches it. INVALID_ARGUMENT: the folder cannot be made, or its path is too long.
 // REQUIRES: CheckEngine(name) is OK, and `name` is not "local".
 absl::Status StartEngine(const std::string& name, const JobOptions& options, RankJob* job);
 

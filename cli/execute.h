@@ -14,7 +14,7 @@
 // distorted pass only compares replicas. Times and groups are those of the last pass.
 //
 // Wrong elements are counted in the report, and are not an error. In a job of processes both are
-// collective: rank 0 checks, and all ranks get its counts.
+// collective: rank 0 checks, and all ranks get its counts, except RunReport::repeats_differ.
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 
@@ -36,6 +36,7 @@ struct ExecuteOptions {
   ReductionOrder reduction_order = ReductionOrder::kRanks;
   int64_t repeat = 1;  // runs of the rounding pass, by one redistributor; 1 or more
   uint64_t seed = 1;   // of the generated contributions
+  // The fields below describe the context; Execute does not read them.
   std::string engine = "local";
   int64_t job_ranks = 0;  // the job's processes; 0 if all ranks are in this process
   // The time-out of calls that wait for other ranks, and of their rendezvous.
@@ -53,7 +54,7 @@ struct RunReport {
   int64_t replicas_differ = 0;  // replicated elements with different bits, in the worst run
   std::string first_wrong;      // "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"; empty: none
   std::string first_difference;
-  // Groups of the rank with the most groups, in the rounding pass. A step reuses a group that an
+  // Groups of the rank with the most groups, in the last pass. A step reuses a group that an
   // earlier step or run has created.
   int64_t groups_created = 0;
   int64_t groups_reused = 0;
@@ -75,10 +76,11 @@ struct RunTensors {
   LocalTensors targets;
 };
 
-// RESOURCE_EXHAUSTED if the run does not fit into memory.
+// Errors are those of ExecutionContext::CheckFits.
 absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const ExecutionContext& context);
 
-// Both leave the tensors of the last run, and return the error of the engine, if it has one.
+// Both leave the tensors of the last run. Errors are those of the engine and of the oracle
+// (meshift/testing.h, testing/given.h).
 // REQUIRES: `tensors` are from MakeTensors(plan, *context).
 absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
                                   ExecutionContext* context, RunTensors* tensors);

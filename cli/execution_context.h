@@ -62,7 +62,8 @@ class ExecutionContext {
   virtual int64_t num_ranks() const = 0;          // of the job; 0: the number that each plan needs
   // Whether this process checks and prints.
   virtual bool is_leader() const = 0;
-  // An error if this process or job cannot run the plan.
+  // RESOURCE_EXHAUSTED: this process has too little memory, or a rank is too large for a local
+  // world. INVALID_ARGUMENT: the job has too few ranks.
   virtual absl::Status CheckFits(const Plan& plan) const = 0;
   // Tensors of all ranks on the leader, of its own rank in other processes.
   virtual LocalTensors MakeTensors(const Sharding& sharding) const = 0;

@@ -4,7 +4,7 @@
 //       --from P,P,R --to R,R,R
 //
 // With --collective: the time of one collective (cli/explain_collective.h). Costs are those of the
-// cost model; nothing is run. Refuses --model, --rules, --filter and --planner.
+// cost model; nothing is run. Refuses --model, --rules, --dtype, --filter and --planner.
 #ifndef MESHIFT_CLI_EXPLAIN_COMMAND_H_
 #define MESHIFT_CLI_EXPLAIN_COMMAND_H_
 

@@ -35,6 +35,7 @@ class FileSet {
   // FAILED_PRECONDITION names the path. REQUIRES: no file of the set has this path.
   absl::Status Add(const std::string& path, absl::Span<const absl::Span<const std::byte>> parts);
   // Moves all files to their places. FAILED_PRECONDITION: none is moved, with the exception above.
+  // REQUIRES: every Add() returned OK.
   absl::Status Commit();
 
  private:

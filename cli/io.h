@@ -33,7 +33,7 @@ struct Io {
 // DATA_LOSS with the file's name and the message of `status`: an error in an input file.
 absl::Status BadFile(const std::string& path, const absl::Status& status);
 
-// The exit code for a status: 0 for OK, 3 for errors of BadFile, 2 for INVALID_ARGUMENT and
+// The exit code for a status: 0 for OK, 3 for DATA_LOSS (BadFile), 2 for INVALID_ARGUMENT and
 // UNIMPLEMENTED, else 1.
 int ExitCodeOf(const absl::Status& status);
 
@@ -48,7 +48,8 @@ std::string ResolvePath(const std::string& path);
 // Opens a regular file for reading (cli/input_file.h). A BadFile error if that fails.
 absl::StatusOr<std::unique_ptr<std::istream>> OpenFile(const std::string& path);
 
-// The whole content of a file, at most kMaxFileBytes. A BadFile error if it cannot be read.
+// The whole content of a file. A BadFile error if it cannot be read, or is longer than
+// kMaxFileBytes.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 // The same; "-" reads io.in.
 absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io);

@@ -176,8 +176,7 @@ class LocalContext final : public ExecutionContext {
                                                  .reduction_order = order,
                                                  .domain_size = DomainSize(plan),
                                                  .timeout = timeout_}));
-    // No record of calls: one thread makes the calls of all ranks, so a record would not tell them
-    // apart.
+    // No record of calls: one thread makes the calls of all ranks, so none is late.
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
       MESHIFT_RETURN_IF_ERROR(world->engine(mesh.RankAt(p))->SetRecord({.calls = 0}));
     }

@@ -35,7 +35,7 @@ Shape LocalShape(const Sharding& sharding, int64_t position) {
   return sharding.BoxAt(sharding.mesh().CoordinateAt(position)).size;
 }
 
-// Reads up to data.size() bytes; fewer only at the end of the file.
+// Reads up to data.size() bytes; fewer only at the end of the file or after an error.
 size_t ReadSome(std::istream& file, absl::Span<char> data) {
   file.read(data.data(), static_cast<std::streamsize>(data.size()));
   return static_cast<size_t>(file.gcount());

@@ -23,8 +23,8 @@ struct RankMessage {
   int64_t source = 0;  // ranks
   int64_t target = 0;
   Box box;  // global indices
-  // The contribution that the message carries: the sender's coordinate on each partial mesh dim, by
-  // name. Empty: whole values.
+  // The contribution that the message carries: the sender's coordinate on each partial mesh dim of
+  // size > 1, by name. Empty: whole values.
   std::vector<std::pair<std::string, int64_t>> contribution;
 
   // "ddp=3,fsdp=0", or "-"

@@ -36,7 +36,7 @@ struct Model {
   std::vector<Parameter> parameters;
 };
 
-// INVALID_ARGUMENT names the parameter, the value and the rule.
+// INVALID_ARGUMENT names the value and the rule, and the parameter if one is wrong.
 absl::StatusOr<Model> ParseModel(std::string_view json);
 // The same for a file; BadFile errors.
 absl::StatusOr<Model> ReadModel(const std::string& path, Io& io);
@@ -45,17 +45,19 @@ absl::StatusOr<Model> ReadModel(const std::string& path, Io& io);
 absl::StatusOr<Model> Filter(Model model, const std::string& glob);
 
 // Replaces each word TP in `placements` by S(tp_dim), or by R if that is null. If other mesh dims
-// cut the same tensor dim and no shard order is written, TP cuts first, as in frameworks, whose
-// data parallelism shards the shards of tensor parallelism: "S(0),TP" becomes "S(0)[1],S(0)[0]".
-// Does not check the placements: Sharding::Parse then refuses wrong ones.
+// cut the same tensor dim and no shard order or split factor is written, TP cuts before all but
+// ragged cuts, as in frameworks, whose data parallelism shards the shards of tensor parallelism:
+// with tp_dim 0, "S(0),TP" becomes "S(0)[1],S(0)[0]". Does not check the placements:
+// Sharding::Parse then refuses wrong ones.
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter);
 
-// The same, and replaces each word EP. Expert parallelism gives whole experts, in order and in even
-// chunks, to the coordinates on the mesh dims marked EP (row-major, if several are). A parameter
-// without an expert is R there. One coordinate holds the whole expert, so EP is a ragged cut with a
-// single nonzero size: over ep=4, expert 5 of 8 is S(0){0,0,n,0} for n rows. Several EP mesh dims
-// cut one tensor dim each, from the first on. INVALID_ARGUMENT if the tensor has fewer dims, or
-// if there is not one placement per mesh dim.
+// The same, and replaces each word EP. Expert parallelism gives whole experts, in order and in
+// equal chunks (the last may be smaller), to the coordinates on the mesh dims marked EP (row-major,
+// if several are). A parameter without an expert is R there. One coordinate holds the whole expert,
+// so EP is a ragged cut with a single nonzero size: over ep=4, expert 5 of 8 is S(0){0,0,n,0} for n
+// rows. Several EP mesh dims cut one tensor dim each, from the first on. INVALID_ARGUMENT, for a
+// parameter with an expert: the tensor has fewer dims, there is not one placement per mesh dim, or
+// an EP mesh dim has more than 2^20 ranks.
 absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
                                           const DeviceMesh& mesh);
 // Whether the placements contain the word EP.

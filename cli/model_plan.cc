@@ -68,11 +68,11 @@ absl::StatusOr<std::string> Placed(const std::string& text, const Parameter& par
   return placed;
 }
 
-// Equal parameters with the same rule.
+// Parameters with the same problem.
 struct Task {
   int64_t count = 0;
   Parameter first;
-  size_t rule = 0;
+  size_t rule = 0;  // of the first
   Sharding from;
   Sharding to;
 };
@@ -91,8 +91,8 @@ absl::StatusOr<Task> MakeTask(const Parameter& parameter, size_t rule, const std
 constexpr int64_t kSizeWork = 4;
 constexpr int64_t kRowWork = 8192;
 
-// Adds a parameter to the tasks. `task_of_inputs` maps the inputs of a task to its index,
-// `task_of_problem` the parsed problem.
+// Adds a parameter to the tasks. `task_of_inputs` maps a parameter's inputs to the index of its
+// task, `task_of_problem` its type and placements.
 absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
                           const SharedInputs& shared, WorkBudget& budget,
                           std::map<std::string, size_t>* task_of_inputs,

@@ -17,7 +17,7 @@
 
 namespace meshift::cli {
 
-// Parameters with the same shape and the same plan.
+// Parameters with the same dtype, shape and placements.
 struct ModelRow {
   int64_t count = 0;
   std::string first;  // the name of the first of them
@@ -37,14 +37,15 @@ struct ModelPlan {
   LowerBound Bound() const;
 };
 
-// Plans equal problems once. Takes --model, --filter, --mesh, --to-mesh, and either --rules or
-// --from and --to; --tensor is an error. INVALID_ARGUMENT names the option or the parameter.
-// RESOURCE_EXHAUSTED: all plans together need more work than --max-work. The result has a row.
+// Plans equal problems once. Takes all options of a problem; --tensor is an error, and so are
+// --from and --to beside --rules. INVALID_ARGUMENT names the option or the parameter.
+// RESOURCE_EXHAUSTED: all plans together need more work than --max-work. Other errors are those of
+// MakePlan, and of BadFile (cli/io.h). The result has a row.
 absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io);
 
 // Preamble, one row per distinct (shape, plan), totals, promise. Plans that differ only in the
-// expert's place share a row, with the bytes and time of the worst. With rules, or onto another
-// mesh, also the bytes that ranks send (cli/model_traffic.h).
+// expert's place share a row, with the bytes and time of the worst. With --rules, --to-mesh or
+// --relabel-ranks also the bytes that ranks send (cli/model_traffic.h).
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags);
 // The promise line: for all plans, or for the first that does not keep it.
 std::string RenderModelPromise(const ModelPlan& model);

@@ -109,7 +109,7 @@ std::optional<int64_t> Integer(std::string_view text) {
   return value;
 }
 
-// Parses "35.20", "63896", "1.2e+07"; no signs, no nan, no inf.
+// Parses "35.20", "63896", "1.2e+07"; no sign before the number, no nan, no inf.
 std::optional<RoundedNumber> ParseRounded(std::string_view text) {
   size_t at = 0;
   const auto digits = [&] {
@@ -183,7 +183,7 @@ struct Run {
 
   std::optional<Columns> columns;
   int64_t rows_line = 0;  // of its first row; 0: none yet
-  // The collectives whose programs are named in lines before its table.
+  // The collectives whose programs are named in lines before its first row.
   std::array<bool, kNumNcclTestsOps> mentioned = {};
   int64_t mention_line = 0;
 };
@@ -443,7 +443,7 @@ class LogReader {
     return AddRow(number, row);
   }
 
-  // Notes a program's name in a line before the table.
+  // Notes a program's name in a line before the run's first row.
   void Mention(int64_t number, std::string_view line, const std::vector<std::string_view>& words) {
     if (run_.rows_line != 0 || line.find("_perf") == std::string_view::npos) return;
     for (const std::string_view word : words) {
@@ -721,7 +721,7 @@ absl::Status LogReader::ReadDevices(const Json& config) {
     return InvalidArgument("nthreads is {}, ngpus {}; they must be between 1 and {}", threads, gpus,
                            kMaxPerProcess);
   }
-  // nccl-tests lists only the first rank of each process.
+  // nccl-tests may list only the first rank of each process.
   int64_t ranks = threads * gpus;
   if (devices->size() > 1 && (*devices)[1].is_object()) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t second, IntOf((*devices)[1], "rank"));

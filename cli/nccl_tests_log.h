@@ -12,8 +12,8 @@
 // these are refused. All their rows are returned, in order: a size that was measured twice has two
 // rows.
 //
-// Opens no file. Errors are INVALID_ARGUMENT and name the line (in JSON the result), the value and
-// the rule. Time and memory are linear in the text.
+// Opens no file. Errors are INVALID_ARGUMENT and name the value and the rule, and the line (in JSON
+// the result) if one is wrong. Time and memory are linear in the text.
 #ifndef MESHIFT_CLI_NCCL_TESTS_LOG_H_
 #define MESHIFT_CLI_NCCL_TESTS_LOG_H_
 
@@ -40,7 +40,8 @@ struct NcclTestsRow {
   // None if the table has no such column. NCCL has no all_to_all and sendrecv in place; nccl-tests
   // prints a time for them all the same.
   std::optional<int64_t> in_place_ns;
-  int64_t wrong = 0;  // wrong elements, out of place and in place; 0 if not checked (N/A)
+  // Wrong elements, out of place and in place; 0 if not counted (N/A, or the column `error`).
+  int64_t wrong = 0;
   friend bool operator==(const NcclTestsRow&, const NcclTestsRow&) = default;
 };
 
@@ -60,7 +61,7 @@ struct NcclTestsLog {
   friend bool operator==(const NcclTestsLog&, const NcclTestsLog&) = default;
 };
 
-// Parses a table or JSON: `text` is JSON if it begins with '{'.
+// Parses a table or JSON: `text` is JSON if it begins with '{', after any white space.
 //
 // The collective is the one that the log names (newer versions: "# Collective test starting:"; a
 // program's name before the table; JSON: args), else `hint`. Without both, it is the only one that

@@ -40,7 +40,7 @@ std::string_view Name(NcclTestsOp op);
 bool HasBlocks(NcclTestsOp op);
 
 // Reads a name that a user writes: one of those above, or nccl-tests' own (alltoall_perf). Case,
-// '_' and '-' do not matter.
+// '_', '-' and spaces do not matter.
 std::optional<NcclTestsOp> ParseNcclTestsOp(std::string_view word);
 // Reads the name of a program, which may have a path: /opt/bin/all_reduce_perf, alltoall_perf_mpi.
 std::optional<NcclTestsOp> NcclTestsOpOfProgram(std::string_view path);

@@ -18,8 +18,8 @@
 // have the same numbers of devices; the first host's are returned.
 //
 // Opens no file. Errors are INVALID_ARGUMENT and name the value and the rule, and the line if one
-// element is wrong. A DOCTYPE is refused, and so are entities, which need one. Time and memory are
-// linear in the text.
+// element is wrong. RESOURCE_EXHAUSTED: expat gets no memory for a parser. A DOCTYPE is refused,
+// and so are entities, which need one. Time and memory are linear in the text.
 #ifndef MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
 #define MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
 
@@ -43,7 +43,8 @@ enum class NicSpeed {
 };
 
 struct NcclTopologyNic {
-  std::string name;  // <net name>, else the PCI device's busid; at most 200 bytes
+  // The name of the <net>, which may be empty, or the busid of the PCI device; at most 200 bytes.
+  std::string name;
   int64_t mbps = 0;  // 10^6 bit/s in each direction
   NicSpeed source = NicSpeed::kUnknown;
   friend bool operator==(const NcclTopologyNic&, const NcclTopologyNic&) = default;
@@ -52,7 +53,7 @@ struct NcclTopologyNic {
 struct NcclTopologyGpu {
   std::string busid;               // at most 200 bytes
   std::optional<int64_t> sm;       // compute capability: 90 is 9.0
-  std::optional<int64_t> nvlinks;  // to GPUs and switches together
+  std::optional<int64_t> nvlinks;  // the counts of its <nvlink>s together
   friend bool operator==(const NcclTopologyGpu&, const NcclTopologyGpu&) = default;
 };
 

@@ -14,6 +14,8 @@
 //   f8e4m3, f8e5m2   "|V1"; also read: "<V1", "|u1" and "|f1"
 //   f4e2m1           as f8; an item is a byte of two elements, so the last dim is half as long
 //
+// A '<' or '>' before a number of one byte reads as '|'.
+//
 // Errors are INVALID_ARGUMENT and name the value and the rule; the caller adds the file. The
 // code compiles only for little-endian machines.
 #ifndef MESHIFT_CLI_NPY_H_

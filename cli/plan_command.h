@@ -1,5 +1,5 @@
-// `meshift plan`: prints the cheapest plan for one tensor, for all parameters of a model, or for
-// each line of a batch.
+// `meshift plan`: makes and prints plans for one tensor, for all parameters of a model, or for each
+// line of a batch.
 //
 //   meshift plan --mesh ddp=8,fsdp=5,tp=1 --tensor 'bf16[4096,512]' --from P,P,R --to R,R,R
 //

@@ -65,18 +65,20 @@ struct Problem {
 // The problem of one tensor. Refuses missing options, and `rules` and `dtype`, which need a model.
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags);
 // The same for meshes that are parsed already and for these options, to which it adds the existing
-// groups. REQUIRES: flags.tensor, flags.from and flags.to are set.
+// groups. Does not refuse `rules` and `dtype`. REQUIRES: flags.tensor, flags.from and flags.to are
+// set.
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh& mesh,
                                      const DeviceMesh& to_mesh, PlannerOptions options);
 
-// The cheapest plan. Errors are those of MakePlan, but name options as the command line does:
-// "--max-memory is 9 bytes ...".
+// The plan that MakePlan makes. Errors are those of MakePlan, but name options as the command line
+// does: "--max-memory is 9 bytes ...".
 absl::StatusOr<Plan> PlanOf(const Problem& problem);
 
 // The planner options among the flags, except --existing-groups, which ParseExistingGroups reads.
 // cli/topology_text.h describes the forms of a topology.
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags);
-// Sets the options that the flags name; keeps the others, and the engine.
+// Sets the options that the flags name, except --existing-groups; keeps the others. Does not read
+// the engine and its capabilities.
 absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* options);
 // Reads --existing-groups for plans from one mesh to another, or on one.
 absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& from,
@@ -86,7 +88,7 @@ absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& fr
 absl::StatusOr<DeviceMesh> ParseTargetMesh(const DeviceMesh& mesh, const ProblemFlags& flags);
 
 // The target's sharding of the tensor of `source`: on `mesh`, with `placements` and the dtype of
-// --to-dtype.
+// --to-dtype. With `rules`, errors of `placements` begin with "to".
 absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const DeviceMesh& mesh,
                                      const std::string& placements, const ProblemFlags& flags);
 
@@ -98,7 +100,8 @@ absl::Status Exclude(const std::optional<std::string>& value, const char* option
 // As Exclude, for the topology and all other planner options except the named ones.
 absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other,
                             std::initializer_list<std::string_view> but = {});
-// As Exclude, for the options of a problem: meshes, tensor, from, to, dtypes, model, rules, filter.
+// As Exclude, for the options of a problem: meshes, relabel_ranks, tensor, from, to, dtypes, model,
+// rules, filter.
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other);
 
 }  // namespace meshift::cli

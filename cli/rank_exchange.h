@@ -6,8 +6,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all, meeting.Meet(status, mine));
 //
 // All ranks make the same calls in the same order, one at a time. A rank that cannot continue
-// passes its error to its next call, and all ranks return that error. A text has less than 4 MiB;
-// the errors and the time-out of Bootstrap::Exchange() hold here too. INTERNAL: a rank makes
+// passes its error to its next call, and all ranks return that error. A text has fewer bytes than
+// Bootstrap::Exchange() takes; its errors and its time-out hold here too. INTERNAL: a rank makes
 // another call of the bootstrap.
 #ifndef MESHIFT_CLI_RANK_EXCHANGE_H_
 #define MESHIFT_CLI_RANK_EXCHANGE_H_
@@ -55,11 +55,13 @@ class RankExchange {
       : bootstrap_(*bootstrap), period_(period), leave_(std::move(leave)) {}
 
   // Returns the texts `mine` of all ranks, by rank. If any rank's `status` is an error, all ranks
-  // return that of the lowest such rank, with "rank N: " in front unless all ranks have it.
+  // return that of the lowest such rank, with "rank N: " in front unless all ranks have it, or it
+  // begins with a rank already (BeginsWithRank).
   // If the exchange fails, returns `status` if it is an error, else the exchange's error.
   absl::StatusOr<std::vector<std::string>> Meet(const absl::Status& status, std::string_view mine);
   // As Meet, for the result of `work`, which may take longer than the time-out: a rank whose work
-  // runs does not count as missing. It runs in its own thread; its exceptions are thrown here.
+  // runs does not count as missing. It runs in its own thread; its exceptions are thrown here,
+  // unless the exchange ends first.
   using Work = std::function<absl::StatusOr<std::string>()>;
   absl::StatusOr<std::vector<std::string>> MeetAfter(const Work& work);
   // As MeetAfter; also INVALID_ARGUMENT if two ranks have different texts: "rank 0 has plan 3..,
@@ -75,7 +77,8 @@ class RankExchange {
 
  private:
   using Result = absl::StatusOr<std::string>;
-  // Exchanges `*result`, or a notice that `work` still runs, until all ranks have a result.
+  // Exchanges `*result`, or a notice that `work` still runs, until all ranks have a result or one
+  // has failed.
   absl::StatusOr<std::vector<std::string>> Rounds(Result* result, std::future<Result>* work);
   // Returns the first error of any rank, else all texts.
   absl::StatusOr<std::vector<std::string>> FirstErrorOrTexts(std::vector<std::string> all);

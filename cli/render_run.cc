@@ -41,7 +41,8 @@ std::string OrderText(const Plan& plan, ReductionOrder order) {
   return "";
 }
 
-// "# reduction order ranks, repeat 1, seed 1", or "..., sources of FOLDER".
+// "# reduction order ranks, repeat 1, seed 1", or "..., sources of FOLDER"; in a job "# engine mpi,
+// a job of 8 ranks, ...".
 std::string OptionsText(const Plan& plan, const ExecuteOptions& options,
                         const std::optional<std::string>& loaded = std::nullopt) {
   return fmt::format(
