@@ -23,10 +23,11 @@ namespace meshift::cli {
 // `first` on. REQUIRES: 0 <= first, 1 <= count, first + count <= number of ranks.
 std::string RenderShards(const Sharding& sharding, int64_t first, int64_t count);
 
-// Only the grid. Rows and columns are the intervals into which the tensor dims are cut; a cell
-// lists the ranks that hold it, of those at `count` positions from `first` on. A long list is cut
-// short. Empty for tensors of more than two dims or none, and if it would be wider than `max_width`
-// characters.
+// Only the grid, and a line with the ranks whose boxes are empty, if there are any. Rows and
+// columns are the intervals into which the tensor dims are cut; a cell lists the ranks that hold
+// it, of those at `count` positions from `first` on. A long list is cut short. Empty for tensors of
+// more than two dims or none, and if the grid would be wider than `max_width` characters. REQUIRES
+// as above.
 std::string RenderGrid(const Sharding& sharding, int64_t first, int64_t count, int max_width);
 
 }  // namespace meshift::cli

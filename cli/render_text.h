@@ -1,5 +1,4 @@
-// Renders text that several commands print: a promise, and the messages of a plan. A plan's own
-// text is in planner/plan/plan_text.h.
+// Renders a promise, and the messages of a plan. A plan's own text is in planner/plan/plan_text.h.
 //
 //   io.out << RenderMessages(plan);
 #ifndef MESHIFT_CLI_RENDER_TEXT_H_

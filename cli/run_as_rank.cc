@@ -38,10 +38,12 @@ namespace {
 // After an error of its own, a rank waits this long before it exits, so that the others can print
 // the error too.
 constexpr std::chrono::milliseconds kFarewell(300);
-// A rank with wrong arguments waits this long for the others: their arguments may need no job.
+// A rank with wrong arguments waits at most this long for the others: their arguments may need no
+// job.
 constexpr std::chrono::seconds kSearch(30);
 
-// How often a rank that plans, fills or checks tells the others that it still works.
+// How often a rank that plans, fills or checks tells the others that it still works; more often if
+// the time-out is short.
 constexpr std::chrono::nanoseconds kPeriod = std::chrono::seconds(1);
 
 // This process's job, for ReportExitReason.
@@ -112,7 +114,7 @@ absl::StatusOr<RankJob> Join(const JobCall& call, Io& io) {
   return JoinJob(call.engine, timeout);
 }
 
-// Returns the result of `body`, or an error for its exception.
+// Returns the result of `body`, or an error for its bad_alloc or system_error.
 absl::StatusOr<int> NoThrow(const std::function<absl::StatusOr<int>()>& body) {
   try {
     return body();
@@ -124,7 +126,8 @@ absl::StatusOr<int> NoThrow(const std::function<absl::StatusOr<int>()>& body) {
   }
 }
 
-// With MESHIFT_DUMP, writes the record with the job's error, even if no engine call failed.
+// With MESHIFT_DUMP, writes the record of calls, if there is one, with the job's error, even if no
+// engine call failed.
 void DumpError(const RankJob& job, const absl::Status& error) {
   if (job.engine == nullptr) return;
   const std::shared_ptr<EngineRecord> record = job.engine->record().Get();

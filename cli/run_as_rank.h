@@ -4,9 +4,10 @@
 //   JobCall call{.verb = "run", .engine = "mpi", .arguments = {"--repeat 3"}};
 //   return RunAsRank(call, [&](RankJob* job, ExecutionContext* context, Io& own) { ... }, io);
 //
-// An error that all ranks share is printed by rank 0. Any other is printed by all ranks, and names
-// the rank that has it. mpirun kills all ranks as soon as one exits with an error, so no rank exits
-// before the others have had time to print. A process runs one job at a time.
+// A rank that cannot join prints its error and exits. Once joined, an error that all ranks share is
+// printed by rank 0. Any other is printed by all ranks, and names the rank that has it. mpirun
+// kills all ranks as soon as one exits with an error, so a joined rank first gives the others time
+// to print, unless it runs out of memory or threads. A process runs one job at a time.
 #ifndef MESHIFT_CLI_RUN_AS_RANK_H_
 #define MESHIFT_CLI_RUN_AS_RANK_H_
 
@@ -40,12 +41,14 @@ using RankBody =
 
 // Returns the exit code: that of the error if there is one, else the result of `body`, which must
 // be equal on all ranks. If destructors may have to wait for ranks that are gone, the process ends
-// inside this call: after an error that other ranks do not have, and after one with exit code 1.
-// REQUIRES: CheckEngine() is OK, or `arguments_error` is an error.
+// inside this call: if not all ranks join in time, if this rank's work still runs when another rank
+// fails, after an error that other ranks do not have, and after one with exit code 1.
+// REQUIRES: call.engine is not "local"; CheckEngine() is OK, or `arguments_error` is an error.
 int RunAsRank(const JobCall& call, const RankBody& body, Io& io);
 
-// Prints `arguments_error`, an error in this process's arguments, as Fail does. If the process is a
-// rank of a job and `engine` runs one rank per process, all ranks print it.
+// Prints `arguments_error`, an error in this process's arguments, as Fail does, and returns the
+// exit code. In a job of several processes, unless `engine` is "local", it does so by RunAsRank:
+// all ranks print the error, or rank 0 alone if all have it.
 int FailAsRank(const std::string& engine, const absl::Status& arguments_error, Io& io);
 
 // Tells the other ranks, if any, that this process ends because it is out of memory or threads. For

@@ -8,7 +8,8 @@
 //   run_buffers.Take();  // copies the results to the targets
 //
 // For kTwo the buffers are the tensors themselves. A consumed source is a copy, and so is the
-// single buffer of kOne. All ranks of the plan must be in this process. Not thread-safe.
+// single buffer of kOne on a rank that has a source and a target. All ranks of the plan must be in
+// this process. Not thread-safe.
 #ifndef MESHIFT_CLI_RUN_BUFFERS_H_
 #define MESHIFT_CLI_RUN_BUFFERS_H_
 
@@ -25,7 +26,7 @@ namespace meshift::cli {
 
 // The bytes of the buffers on a rank whose tensors have these sizes.
 int64_t RunBufferBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
-// The bytes of the tensors that are kept beside those buffers.
+// The most bytes of the tensors that are kept beside those buffers.
 int64_t TensorBytesBeside(Buffers buffers, int64_t source_bytes, int64_t target_bytes);
 
 class RunBuffers {

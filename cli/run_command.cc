@@ -272,7 +272,7 @@ int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
   const bool has_problem = !flags.conformance && !flags.plan && !flags.problem.model;
   const absl::Status arguments_error =
       has_problem ? ParseProblem(flags.problem).status() : absl::OkStatus();
-  // Bounded waits, so that a check never hangs.
+  // Bounded waits, where MPI allows them, so that a check does not hang.
   const JobCall call{.verb = "run",
                      .engine = flags.problem.engine,
                      .options = {.bounded_waits = true, .timeout = options.timeout},

@@ -136,7 +136,7 @@ std::string ShownMessage(std::string_view text) {
   std::string shown;
   bool is_quoted = false;
   while (!text.empty()) {
-    // An apostrophe within a word is not a quote.
+    // An apostrophe after a letter or digit does not begin a quote.
     size_t end = text.find('\'');
     while (!is_quoted && end != text.npos && end > 0 && absl::ascii_isalnum(text[end - 1])) {
       end = text.find('\'', end + 1);

@@ -30,15 +30,16 @@ namespace meshift::cli {
 
 struct TopologyText {
   Topology topology;
-  std::string note;  // if NICs' speeds are only bounds, or if the file has no NICs; else empty
+  // If NICs' speeds are only bounds, or if the file has no NICs. Else, and with nics=, empty.
+  std::string note;
 };
 
-// Whether ReadTopology would open a file for this text.
+// Whether the text names a .json or .xml file.
 bool NamesFile(std::string_view text);
 
 // Errors in a file are those of BadFile (cli/io.h); others are INVALID_ARGUMENT, as from
-// Topology::Parse. `known`: the nodes' GPUs and NICs from another source, used for a preset if no
-// .xml gives them. Takes time linear in the file.
+// Topology::Parse. `known`: the nodes' GPUs and NICs from another source, used for a preset without
+// an .xml; nics= overrides the NICs. Takes time linear in the file.
 absl::StatusOr<TopologyText> ReadTopology(const std::string& text, const NodeCounts& known = {});
 
 // Prints the note on the value of --topology, if any, to io.err on one line. Reads the file for it.

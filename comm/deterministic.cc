@@ -106,7 +106,7 @@ class AllReducer {
   const DeterministicOptions options_;
   const Reduction reduction_;
   const int64_t count_;
-  bool rounds_ = false;  // sums are rounded to the dtype after every addition
+  bool rounds_ = false;  // sums are rounded after every addition (kNative: as the engine does)
   bool widens_ = false;  // values are sent as f32
   int64_t slice_ = 0;    // elements of the largest slice
   int64_t own_ = 0;      // elements that this member reduces

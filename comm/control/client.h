@@ -4,8 +4,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto client, Client::Start(job, std::move(socket), key, deadline));
 //   MESHIFT_ASSIGN_OR_RETURN(auto root, client->Join(ranks, on_failure));
 //
-// A thread reads the hub's frames, answers peers' questions, and calls the roots' on_failure. It
-// does not reconnect. Destroy all roots first. Safe for concurrent use. Internal to comm/control.
+// A thread reads the hub's frames, answers peers' questions, and calls the roots' on_failure;
+// Post() may call on_failure too. It does not reconnect. Destroy all roots first. Safe for
+// concurrent use. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_H_
 #define MESHIFT_COMM_CONTROL_CLIENT_H_
 
@@ -45,7 +46,8 @@ class Client final : public ControlChannel {
 
   // Sends the hello and waits for the hub's welcome. FAILED_PRECONDITION: the job's own hub refuses
   // this rank, so a retry is useless. Worth a retry are DEADLINE_EXCEEDED (no answer by `until`, or
-  // within the times above) and UNAVAILABLE (the peer is not the job's hub, or has hung up).
+  // within the times above) and UNAVAILABLE (the peer has not proven that it is the job's hub, or
+  // has hung up; or the kernel provides no random bytes).
   static absl::StatusOr<std::unique_ptr<Client>> Start(const JobRank& job, Socket socket,
                                                        const JobKey& key,
                                                        std::chrono::steady_clock::time_point until);
@@ -117,7 +119,7 @@ class Client final : public ControlChannel {
   std::deque<std::pair<std::string, int64_t>> left_roots_ MESHIFT_GUARDED_BY(mutex_);
   // The first rank that died or left with an error; later ones may have ended because of it.
   absl::Status first_gone_ MESHIFT_GUARDED_BY(mutex_);
-  // For each rank that left in order, how often it had joined which ranks.
+  // For each rank that left in order, how often it had joined which ranks, and its calls by root.
   std::map<int64_t, std::map<std::string, int64_t>> joins_of_left_ MESHIFT_GUARDED_BY(mutex_);
   int64_t exchanges_ MESHIFT_GUARDED_BY(mutex_) = 0;
   // The exchanges in progress, by number; without a value until the hub has all parts.
@@ -127,7 +129,7 @@ class Client final : public ControlChannel {
   std::map<int64_t, std::map<int64_t, Frame>> answers_ MESHIFT_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> joins_ MESHIFT_GUARDED_BY(mutex_);  // Join() calls by ranks
   std::set<std::string> passed_ MESHIFT_GUARDED_BY(mutex_);  // roots whose kPassed has arrived
-  // Failures of roots that this rank has not joined yet.
+  // Failures of roots that this rank has not joined yet, or has left.
   std::map<std::string, absl::Status> early_ MESHIFT_GUARDED_BY(mutex_);
 
   // Held while the reading thread calls a root. Lock order: before mutex_.

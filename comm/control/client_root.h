@@ -46,7 +46,7 @@ class ClientRoot final : public ControlRoot {
   void Fail(const absl::Status& error) override;
   absl::Status Health() const override;
 
-  // Called by the client's thread.
+  // For the client; from any thread.
   bool Has(int64_t rank) const;
   void Settle(int64_t call, const absl::Status& status);
   void PeerFailed(const absl::Status& status);

@@ -3,7 +3,8 @@
 //
 //   auto client = ConnectToHub(job, [&] { return ParseHubAddress(text); }, deadline);
 //
-// Blocks the calling thread up to the deadline. Internal to comm/control.
+// Blocks the calling thread up to the deadline; the look-up of a host name may exceed it. Internal
+// to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_CONNECT_H_
 #define MESHIFT_COMM_CONTROL_CONNECT_H_
 
@@ -28,14 +29,16 @@ struct HubAddress {
   int port = 0;
 };
 
-// "name.secret@host,host:port", or without ".secret". REQUIRES: the name has no "@" and no ".".
+// "name.secret@host,host:port", or without ".secret". REQUIRES: no "@" or "." in the name, no "@"
+// in the secret, no "," in a host.
 std::string ToText(const HubAddress& hub);
-// INVALID_ARGUMENT: `text` does not have that form. The message omits the part before the "@".
+// INVALID_ARGUMENT: `text` does not have that form. The message omits the secret.
 absl::StatusOr<HubAddress> ParseHubAddress(std::string_view text);
 
 // Tries all hosts until one is the job's hub. Calls `where` before each round, since it may return
 // another address; an error of `where` only ends the round. FAILED_PRECONDITION: the hub refuses
-// this rank. DEADLINE_EXCEEDED has the error of the last round.
+// this rank. DEADLINE_EXCEEDED has the error of the last round that ended before the deadline; if
+// none did, of the first.
 absl::StatusOr<std::unique_ptr<Client>> ConnectToHub(
     const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
     std::chrono::steady_clock::time_point deadline);

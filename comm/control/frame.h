@@ -34,7 +34,8 @@ struct Frame {
     kWelcome,    // hub -> rank: root = the hub's proof, text = why the rank is refused, or empty
     kExchange,   // rank -> hub: number = which, text = bytes; hub -> rank: text = all ranks' bytes
     kMissing,    // rank -> hub: which ranks are missing in exchange `number`? hub -> rank: text =
-                 // EncodeList of these ranks (as one text) and of the hub's notes
+                 // EncodeList of these ranks (as one text; of a very long list only the first) and
+                 // of the hub's notes
     kJoin,       // rank -> hub: root, text = its ranks
     kPart,       // rank -> hub: leaves root; the rank sends no more frames about it
     kAnnounce,   // rank -> hub: root, number = call, high, low, text = CallPost::what

@@ -22,7 +22,8 @@ namespace meshift {
 enum class Side : uint8_t { kRank, kHub };
 
 inline constexpr int64_t kMaxRanks = int64_t{1} << 20;  // of a job
-// The most bytes that either side receives before the hub accepts a rank.
+// Before the hub accepts a rank: the most bytes that the hub receives from it, and the most of one
+// frame to it.
 inline constexpr size_t kHandshakeBytes = size_t{4} << 10;
 inline constexpr size_t kNonceBytes = 32;                  // of a nonce, and of a proof
 inline constexpr size_t kMaxJobName = 512;                 // bytes
@@ -42,8 +43,8 @@ constexpr size_t MaxExchangePart(int64_t world_size) {
 // send this kind. Checks only the length of texts.
 absl::Status CheckFrame(const Frame& frame, Side sender, int64_t world_size);
 
-// The frame sizes that CheckFrame allows: before the hub accepts a rank (the same for both sides),
-// and after it.
+// The largest frames: before the hub accepts a rank (kHandshakeBytes, for both sides), and after it
+// (those that CheckFrame allows).
 FrameLimits HandshakeLimits();
 FrameLimits MemberLimits(Side sender, int64_t world_size);
 

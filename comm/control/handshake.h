@@ -1,5 +1,5 @@
-// The handshake between a rank and the hub: both sides prove that they know the job's secret before
-// either trusts the other.
+// The handshake between a rank and the hub: each side proves that it knows the job's secret before
+// the other trusts it.
 //
 //   rank: magic, kHello(rank, world size, name, nonce)
 //   hub:  kChallenge(nonce), or kWelcome(refusal) if the name is another
@@ -36,8 +36,8 @@ class HubHandshake {
   HubHandshake(const JobKey* key, std::string nonce) : key_(key), nonce_(std::move(nonce)) {}
 
   // Takes received bytes and sets `said` to the bytes to send. INVALID_ARGUMENT: the peer is not a
-  // rank of this version, or sent more than kHandshakeBytes. FAILED_PRECONDITION: it belongs to
-  // another job; `said` has the refusal.
+  // rank of this version, or sent more than kHandshakeBytes. FAILED_PRECONDITION: its job has
+  // another name or secret; `said` has the refusal.
   absl::Status Take(std::string_view bytes, std::string* said);
   // Whether the peer has proven that it knows the secret, so that the hub may accept it.
   bool proven() const { return proven_; }
@@ -46,6 +46,7 @@ class HubHandshake {
   // The peer's kHello. REQUIRES: greeted().
   const Frame& hello() const { return *hello_; }
   // The last frame of the handshake. `refusal` is the reason for not accepting the rank, or empty.
+  // REQUIRES: proven().
   std::string Welcome(const std::string& refusal) const;
 
  private:

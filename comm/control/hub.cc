@@ -113,7 +113,7 @@ void Hub::Run() {
   }
   while (true) {
     // When memory runs out, the hub continues. Read() and HandleFrames() close the connection that
-    // needed it. Here messages may be lost; ranks ask for them after their time-out.
+    // needed it. Here messages may be lost; ranks that wait for them end with their time-out.
     try {
       {
         const MutexLock lock(mutex_);
@@ -180,7 +180,7 @@ void Hub::Turn() {
 
 void Hub::Admit(Socket socket, bool own) {
   absl::StatusOr<std::string> nonce = RandomBytes();
-  if (!nonce.ok()) return;  // closes the connection; the rank tries again
+  if (!nonce.ok()) return;  // closes the connection; a rank of another process tries again
   // Strangers come first, oldest first.
   const auto before = own ? connections_.end() : std::next(connections_.begin(), strangers_);
   const auto it = connections_.emplace(before);

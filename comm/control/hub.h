@@ -4,7 +4,7 @@
 //   hub->Adopt(std::move(socket));          // a rank of this process
 //
 // The hub accepts ranks (comm/control/handshake.h), and drops ranks that break rules. It limits the
-// bytes read and written per turn, which is one pass of its thread's loop over all connections.
+// bytes read and written at a time. A turn is one pass of its thread's loop over all connections.
 // comm/control/message_router.h decides which messages go to which rank. A slow rank does not delay
 // others: the hub queues its messages, and closes its connection above kMaxWaiting. Internal to
 // comm/control.
@@ -42,13 +42,14 @@ class Hub {
   static constexpr size_t kMaxStrangers = 64;               // at a time, before their hello
   static constexpr size_t kMaxGreeted = 512;                // at a time, between hello and proof
   static constexpr std::chrono::seconds kHandshakeTime{5};  // for the whole handshake
-  // At the limits above, the oldest connection is closed for a new one if it has at least this age.
+  // At a limit above, the oldest connection of its kind is closed for a new one if it has at least
+  // this age.
   static constexpr std::chrono::milliseconds kSilentTime{100};  // before its hello
   static constexpr std::chrono::milliseconds kSlowTime{1000};   // after its hello
   // After this many failed handshakes in one second, no connection is accepted until the next one.
   static constexpr int64_t kMaxFailures = 1000;
-  // Limits of an accepted rank: bytes read and written per turn, frames handled per turn, and bytes
-  // queued for it (those of an exchange, which all ranks share, count 1/64).
+  // Limits of an accepted rank: bytes read or written at a time, frames handled at a time, and
+  // bytes queued for it (those of an exchange, which all ranks share, count 1/64).
   static constexpr size_t kTurnBytes = size_t{256} << 10;
   static constexpr int kTurnFrames = 64;
   static constexpr size_t kMaxWaiting = size_t{4} << 20;
@@ -57,7 +58,8 @@ class Hub {
   // refuses a socket pair or epoll. REQUIRES: 1 <= world_size <= kMaxRanks.
   static absl::StatusOr<std::unique_ptr<Hub>> Start(int64_t world_size, JobKey key,
                                                     std::optional<Listening> listening);
-  // Tells the ranks that the hub leaves. Waits at most a second until they have received it.
+  // Tells the ranks that the hub leaves. First forwards frames that have arrived, for at most
+  // 100 ms; then waits at most a second until all is sent.
   ~Hub();
 
   // Adds the connection of a rank of this process. May be called on any thread.
@@ -76,7 +78,7 @@ class Hub {
     std::deque<Bytes> out;          // queued for it
     size_t sent = 0;                // bytes of out.front() that are sent
     size_t waiting = 0;             // bytes of `out`, as kMaxWaiting counts them
-    bool more = false;              // in more_: the reader has complete frames
+    bool more = false;              // in more_: the reader may have complete frames
     bool watched_for_room = false;  // epoll reports when the socket can take more bytes
     bool closed = false;
     std::list<Connection>::iterator self;
@@ -97,7 +99,7 @@ class Hub {
   bool HasRoom(Clock::time_point now);
   void SetAccepting(bool accepting);
   void DropLateStrangers(Clock::time_point now);
-  // Whether bytes arrived.
+  // Whether bytes arrived, or earlier ones are not handled yet.
   bool Read(Connection& connection);
   void Greet(Connection& connection, std::string_view bytes);
   void LetIn(Connection& connection);
@@ -121,11 +123,11 @@ class Hub {
   // Only the thread uses these.
   Connections connections_;           // strangers first, oldest first
   std::vector<Connection*> by_rank_;  // null: not connected
-  std::vector<Connection*> more_;     // whose readers have complete frames left
+  std::vector<Connection*> more_;     // whose readers may have complete frames left
   std::vector<Connection*> closed_;   // freed by Reap()
   std::vector<int64_t> gone_;         // ranks whose connection was closed in this turn
   MessageRouter router_;
-  size_t strangers_ = 0;  // number of connections not accepted yet
+  size_t strangers_ = 0;  // number of connections from other processes not accepted yet
   size_t greeted_ = 0;    // number of strangers that have sent their hello
   bool accepting_ = false;
   Clock::time_point accept_after_;  // if accepting_ is false

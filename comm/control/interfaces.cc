@@ -30,8 +30,8 @@ struct Interface {
   bool ipv6 = false;
 };
 
-// The interfaces that are up. Omits link-local addresses, which need a zone and so do not identify
-// a host.
+// The addresses of the interfaces that are up. Omits link-local IPv6 addresses, which need a zone
+// and so do not identify a host.
 std::vector<Interface> Interfaces() {
   std::vector<Interface> interfaces;
   ifaddrs* list = nullptr;

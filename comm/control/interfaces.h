@@ -20,14 +20,15 @@ std::string HostName();
 // NCCL_SOCKET_IFNAME: "eth,ib": names that begin with these, in this order; "=eth0": exactly that
 // one; "^docker" and "^=eth1": all but these. Empty: all but loopback, which may be none. For each
 // part of `chosen` IPv4 comes first; link-local IPv6 addresses are left out. INVALID_ARGUMENT: none
-// matches `chosen`; the message names the existing ones.
+// matches `chosen`; the message names those that are up.
 absl::StatusOr<std::vector<std::string>> InterfaceAddresses(std::string_view chosen);
 
 // The index of the first part of `chosen` that matches the interface; -1: none does. For a choice
 // that begins with "^", 0 (matches) or -1.
 int ChoiceOf(std::string_view chosen, std::string_view interface);
 
-// Whether a numeric address is one of this host's, on an interface that is up, and not loopback.
+// Whether a numeric address is one of this host's, on an interface that is up, and neither loopback
+// nor link-local IPv6.
 bool IsOwnAddress(const std::string& address);
 
 }  // namespace meshift

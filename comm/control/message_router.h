@@ -25,7 +25,7 @@
 
 namespace meshift {
 
-// One or several encoded frames of one kind, shared by all receivers.
+// Encoded frames, shared by all receivers: one, or the kBye, kLeave and kGone of several ranks.
 using Bytes = std::shared_ptr<const std::string>;
 
 class MessageRouter {
@@ -39,7 +39,7 @@ class MessageRouter {
   MessageRouter(int64_t world_size, std::function<void(int64_t, const Bytes&)> post);
 
   // The reason why a rank that says that it is `rank` of `world_size` cannot enter; empty: it can.
-  // Remembers a refusal, to report it to ranks that wait for that rank.
+  // Remembers the refusal if rank `rank` has not entered yet, to report it to ranks that wait.
   std::string Refuse(int64_t rank, int64_t world_size);
   // Remembers `why` as a refusal, as Refuse() does: for example, the rank has not proven the
   // secret.

@@ -29,7 +29,7 @@ std::string ToHex(std::string_view bytes);
 // HMAC-SHA256, keyed with the secret, over the job's name, the prover's role `who`, and the values
 // `said` in the handshake. kNonceBytes long.
 std::string Proof(const JobKey& key, std::string_view who, const std::vector<std::string>& said);
-// Compares in constant time.
+// Compares in a time that does not depend on the bytes, only on their numbers.
 bool SameProof(std::string_view a, std::string_view b);
 
 }  // namespace meshift

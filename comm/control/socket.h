@@ -56,14 +56,15 @@ class Listening {
  public:
   // `port` 0: a free port. `host` is the numeric address of one interface; empty: all. If the port
   // is taken, retries until `deadline`: an earlier job, or a process that dials from that port, may
-  // be about to end. UNAVAILABLE: the port stays taken. INVALID_ARGUMENT: it is not in 0..65535.
+  // be about to end. UNAVAILABLE: the port stays taken, or the address is not one of this host's.
+  // INVALID_ARGUMENT: the port is not in 0..65535.
   static absl::StatusOr<Listening> Open(int port, const std::string& host = "",
                                         std::chrono::steady_clock::time_point deadline = {});
 
   const Socket& socket() const { return socket_; }
   int port() const { return port_; }
   // Accepts a pending connection without waiting. The result is not open() if there is none, or if
-  // the kernel is out of descriptors; errno has the reason. Does not call Tune().
+  // the kernel refuses; errno has the reason. Does not call Tune().
   Socket Accept() const;
 
  private:

@@ -25,8 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Request codes of PyTorch's TCPStore. Its numbers are in host byte order, which is little-endian
-// on all hosts that PyTorch is built for.
+// Request codes of PyTorch's TCPStore. Its numbers are in host byte order; here they are
+// little-endian.
 enum Request : uint8_t { kValidate = 0, kSet = 1, kGet = 3, kCheck = 5 };
 constexpr uint32_t kStoreMagic = 0x3C85F7CE;
 constexpr char kReady = 0;

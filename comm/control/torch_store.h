@@ -26,8 +26,9 @@ class TorchStore {
 
   // Retries until `deadline`. DEADLINE_EXCEEDED: no store has accepted the value by then.
   absl::Status Set(const std::string& key, const std::string& value, Deadline deadline) const;
-  // The present value of `key`; tries once, and waits at most 5 seconds for the store. NOT_FOUND:
-  // the key is not set. UNAVAILABLE: no store answers, or the value is longer than kMaxValue.
+  // The present value of `key`; tries once, and waits for the store at most 5 seconds and not
+  // beyond `deadline`. NOT_FOUND: the key is not set. UNAVAILABLE: no store answers, or the value
+  // is longer than kMaxValue.
   absl::StatusOr<std::string> TryGet(const std::string& key, Deadline deadline) const;
 
  private:

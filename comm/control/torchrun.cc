@@ -1,6 +1,6 @@
 // Implements Bootstrap::FromTorchrun() of meshift/bootstrap.h: finds the hub by torchrun's
-// environment variables and, if torchrun itself listens on MASTER_PORT, by its key-value store. The
-// job's secret never goes into the store.
+// environment variables and, if torchrun itself listens on MASTER_PORT and MESHIFT_PORT is not set,
+// by its key-value store. The job's secret never goes into the store.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -52,7 +52,7 @@ class Variables {
     const char* const value = getenv_ ? getenv_(name) : std::getenv(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   }
-  // INVALID_ARGUMENT: not a number.
+  // INVALID_ARGUMENT: not a number. FAILED_PRECONDITION: not set, and there is no `fallback`.
   absl::StatusOr<int64_t> Number(const char* name, std::optional<int64_t> fallback = {}) const {
     const std::optional<std::string> text = Text(name);
     if (!text && fallback) return *fallback;

@@ -220,7 +220,7 @@ MESHIFT_HOST_DEVICE void TransposeWords(Word* words) {
 // One half of the transposing copy of a tile. With kLoad it reads words of kLanes elements that
 // are contiguous in the source, transposes them and writes them to shared memory. Without kLoad it
 // writes words that are contiguous in the target from shared memory. __syncthreads() separates the
-// halves. A thread issues all its loads before its stores.
+// halves. With kLoad a thread issues all its loads before its stores.
 template <typename T, int kLanes, bool kLoad>
 MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const CopyBox& box,
                                         uint32_t tile, uint32_t thread, void* memory) {

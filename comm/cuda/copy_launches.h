@@ -7,10 +7,10 @@
 // Dims are merged as in comm/kernels/copy.h. A run is a range of bytes that is contiguous in source
 // and target. Each box is copied by the widest accesses, up to 16 bytes, that addresses, strides
 // and the length of runs allow. A long run of which only the ends are unaligned is cut into head,
-// aligned body and tail. A long run whose source and target differ in alignment is copied as
-// shifted words. A box that is contiguous along one dim in the source and along another in the
-// target goes to the transposing kernel. Allocates nothing for tensors of at most five dims.
-// Thread-safe. Internal to comm/cuda.
+// aligned body and tail. Another long run that allows accesses of only 1 or 2 bytes is copied as
+// shifted words. A box whose aligned elements are contiguous along one dim in the source and along
+// another in the target goes to the transposing kernel, unless one of these dims is small.
+// Allocates nothing for tensors of at most five dims. Thread-safe. Internal to comm/cuda.
 #ifndef MESHIFT_COMM_CUDA_COPY_LAUNCHES_H_
 #define MESHIFT_COMM_CUDA_COPY_LAUNCHES_H_
 

@@ -32,8 +32,8 @@ class CudaDriver {
   static constexpr int kMinVersion = 12040;
 
   // Loads `path`; if that is empty, $MESHIFT_CUDA_LIBRARY, else libcuda.so.1. Calls no function of
-  // it. UNAVAILABLE if the library is not found, FAILED_PRECONDITION if a function is missing; the
-  // error names the library or function. The library stays loaded until the process ends.
+  // it. UNAVAILABLE if the library cannot be loaded, FAILED_PRECONDITION if a function is missing;
+  // the error names the library or function. The library stays loaded until the process ends.
   static absl::StatusOr<std::shared_ptr<const CudaDriver>> Load(const std::string& path = "");
 
   const std::string& path() const { return path_; }
@@ -62,12 +62,13 @@ class CudaDriver {
   absl::StatusOr<float> ElapsedMs(CUevent begin, CUevent end) const;
 
   // Initialises the driver and returns the number of devices, at least 1. FAILED_PRECONDITION if
-  // there are none, or the driver is older than kMinVersion.
+  // there are none, or the driver is older than kMinVersion; else errors as those of StatusOf().
   absl::StatusOr<int> InitAndCountDevices() const;
 
   // `result` as a Status that names `call` and the error. RESOURCE_EXHAUSTED: out of memory;
-  // INVALID_ARGUMENT: an invalid value; FAILED_PRECONDITION: no device or context, a stream being
-  // captured; UNIMPLEMENTED: not supported; else INTERNAL.
+  // INVALID_ARGUMENT: an invalid value; FAILED_PRECONDITION: no device, context or initialisation,
+  // a stub library, a driver that does not fit, code that the driver or device cannot load, or a
+  // call that is not allowed during capture; UNIMPLEMENTED: not supported; else INTERNAL.
   absl::Status StatusOf(CUresult result, const char* call) const;
 
  private:

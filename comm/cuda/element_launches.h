@@ -35,8 +35,8 @@ absl::Status MakeCast(const void* src, DType src_dtype, void* dst, DType dst_dty
 absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t count, DType dtype,
                         const Reduction& reduction, ReduceParams* params);
 
-// The number of blocks of kThreads threads with which no thread's loop runs twice. A launch with
-// fewer blocks has the same result.
+// The number of blocks of kThreads threads with which no thread's loop runs twice, except for
+// complex numbers that are accessed by bytes. A launch with fewer blocks has the same result.
 int64_t FillBlocks(const FillParams& params);
 int64_t CastBlocks(const CastParams& params);
 int64_t ReduceBlocks(const ReduceParams& params);

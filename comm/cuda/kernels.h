@@ -5,10 +5,11 @@
 //   MESHIFT_RETURN_IF_ERROR(kernels->CopyBoxes(copies, DType::kBF16, stream));
 //
 // All addresses are device addresses (or host memory that the device may access); counts are in
-// elements. A call only launches kernels on `stream`. It does not allocate device memory, wait, or
-// copy from the host, so it may be captured into a CUDA graph, which keeps the addresses. The
-// context of Create must be current at every call. INVALID_ARGUMENT: an invalid count, op or dtype;
-// else errors as those of CudaDriver::StatusOf(). Not a public header.
+// elements. A call only puts kernels, copies and fills on `stream`. It does not allocate device
+// memory, wait, or copy from the host, so it may be captured into a CUDA graph, which keeps the
+// addresses. The context of Create must be current at every call. INVALID_ARGUMENT: an invalid
+// argument, such as a count, op or dtype; else errors as those of CudaDriver::StatusOf(). Not a
+// public header.
 #ifndef MESHIFT_COMM_CUDA_KERNELS_H_
 #define MESHIFT_COMM_CUDA_KERNELS_H_
 
@@ -40,7 +41,8 @@ class CudaKernels {
   CudaKernels(const CudaKernels&) = delete;
   CudaKernels& operator=(const CudaKernels&) = delete;
 
-  // The copies may run in any order: none may read or write the target of another.
+  // The copies may run in any order: none may read or write the target of another. UNIMPLEMENTED
+  // for a box of more than cuda::kMaxCopyDims dims.
   absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, CUstream stream) const;
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                             CUstream stream) const;

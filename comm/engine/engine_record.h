@@ -17,7 +17,7 @@ namespace meshift {
 // Holds an engine's record, which the engine's first redistributor makes. Safe for concurrent use.
 class RecordSlot {
  public:
-  // FAILED_PRECONDITION if the record exists already; else errors as those of CheckRecordOptions.
+  // Errors as those of CheckRecordOptions; FAILED_PRECONDITION if the record exists already.
   absl::Status SetOptions(RecordOptions options);
   RecordOptions options() const;
   std::shared_ptr<EngineRecord> Get() const;

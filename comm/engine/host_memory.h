@@ -18,14 +18,14 @@ struct HostMemoryFree {
 };
 using HostMemory = std::unique_ptr<void, HostMemoryFree>;
 
-// At least 64-byte aligned; null if there is not enough memory. From 512 KiB on it requests huge
-// pages (madvise): a copy from another process's memory looks up each page, which with small pages
-// takes as long as the copy itself.
+// At least 64-byte aligned; null if there is not enough memory, or for more than 256 GiB. From
+// 512 KiB on it requests huge pages on Linux (madvise): a copy from another process's memory looks
+// up each page, which with small pages takes as long as the copy itself.
 // REQUIRES: bytes >= 0.
 HostMemory TryAllocateHost(int64_t bytes);
 
 // As above, but never null; for Engine::Allocate. INVALID_ARGUMENT: `bytes` is negative;
-// RESOURCE_EXHAUSTED: there is not enough memory; the message names `rank`.
+// RESOURCE_EXHAUSTED: TryAllocateHost() returns null; the message names `rank`.
 absl::StatusOr<HostMemory> AllocateHost(int64_t bytes, int64_t rank);
 
 }  // namespace meshift

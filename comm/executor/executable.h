@@ -44,7 +44,7 @@ class Executable {
   // Puts these instructions on `stream`, then records `*done` as Engine::RecordInto does, unless
   // `done` is null. Returns without waiting; may be called before an earlier run is done. After an
   // error the stream may hold part of the work. Allocates nothing after the first run, unless the
-  // engine does. INVALID_ARGUMENT: the wrong number of tensors.
+  // engine does. INVALID_ARGUMENT: the wrong number of tensors; else the engine's errors.
   virtual absl::Status Enqueue(const ListRange& instructions, const ProgramBuffers& buffers,
                                Stream& stream, std::shared_ptr<Event>* done) = 0;
 };

@@ -1,6 +1,6 @@
 // The default Executable (executable.h), which Engine::Prepare makes: runs each instruction by one
-// call of the engine or of a communicator. Argument lists are built once; each run only fills in
-// the addresses. Not thread-safe.
+// call of the engine or of a communicator. Lists of copies and messages are built once; each run
+// only fills in their addresses. Not thread-safe.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -40,15 +40,16 @@ class GroupCache {
   // has all its ranks and a split costs something (Engine::SplitsFreely). Else a mesh of one rank
   // has no root. All ranks of the mesh must call this. `engine` must outlive the cache.
   // INVALID_ARGUMENT: the engine's rank is not in the mesh, or a rank of the mesh is not in the
-  // engine's world.
+  // engine's world; else errors as those of Engine::SplitList.
   static absl::StatusOr<std::unique_ptr<GroupCache>> Create(Engine* engine, const DeviceMesh& mesh);
   // The counterpart of Create() on ranks of the world that are not in `mesh`, for engines in which
   // all ranks take part in splits (Engine::SplitNoColor).
   static absl::Status SplitWithoutGroup(Engine* engine, const DeviceMesh& mesh);
 
   // The communicator of `group`, a group over group.mesh_dims of `mesh`; null if the group has no
-  // ranks. The cache owns it. O(1) if it was requested before. INVALID_ARGUMENT: the group has one
-  // rank, or CheckMesh fails; else errors as those of Engine::SplitList.
+  // ranks. Lives as long as the cache. A repeated request only looks it up. INVALID_ARGUMENT: the
+  // group has one rank, or CheckMesh fails; else errors as those of Engine::SplitList and
+  // Engine::SplitNoColor.
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                     const GroupOptions& options = {});
   // OK if all ranks of `mesh` are in `root`; INVALID_ARGUMENT names one that is not.
@@ -57,7 +58,8 @@ class GroupCache {
   // Aborts all communicators, also those made later. Aborts the root if Get() has returned it or
   // the cache owns it. May be called twice; does not wait for Get().
   void AbortAll();
-  // OK, or the first error of a communicator. From any thread; does not wait for Get().
+  // OK, or an error of a communicator that Get() has returned. From any thread; does not wait for
+  // Get().
   absl::Status Health() const;
   GroupCacheStats stats() const;
   const DeviceMesh& mesh() const { return mesh_; }

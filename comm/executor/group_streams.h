@@ -1,5 +1,6 @@
 // The streams on which a redistributor runs programs: one for each communicator, and one for
-// programs without any. Each has a workspace for the programs that begin on it.
+// programs without any; or a single one for all. Each has a workspace for the programs that begin
+// on it.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(GroupStream * group_stream, streams.Of(communicator));
 //   MESHIFT_ASSIGN_OR_RETURN(void* workspace, group_stream->Reserve(bytes));
@@ -8,8 +9,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(int64_t use, group_stream->EndUse(end));
 //
 // Work that uses a workspace waits, on its stream, for earlier work that uses the same one. The
-// calling thread never waits. Errors are the engine's. Not thread-safe, except NoteDone(). Internal
-// to the redistributor.
+// calling thread waits for work only in the destructors and in EndStream(). Errors are the
+// engine's. Not thread-safe, except NoteDone(). Internal to the redistributor.
 #ifndef MESHIFT_COMM_EXECUTOR_GROUP_STREAMS_H_
 #define MESHIFT_COMM_EXECUTOR_GROUP_STREAMS_H_
 

@@ -1,6 +1,6 @@
 // The numbers of meshift::DType and meshift::ReduceOp (kCodeBF16 is that of DType::kBF16), for code
-// that nvcc compiles too: it does not include their headers. cast.cc and reduce.cc assert that the
-// numbers agree. Internal to comm.
+// that nvcc compiles too: it does not include their headers. cast.cc asserts that four of the
+// dtypes' numbers agree, reduce.cc that those of all ops do. Internal to comm.
 #ifndef MESHIFT_COMM_KERNELS_CODES_H_
 #define MESHIFT_COMM_KERNELS_CODES_H_
 

@@ -52,7 +52,7 @@ class StridedCopy {
   // The copy can be cut into this many units of equal bytes; 0 if there is nothing to copy.
   int64_t units() const { return units_; }
   // Copies the units [begin, end). A copy of `stream_bytes` or more in total uses non-temporal
-  // stores, which bypass the caches, if runs are long enough.
+  // stores (copy_rows.h), which bypass the caches, if runs are long enough.
   void ExecuteUnits(int64_t begin, int64_t end, int64_t stream_bytes = kStreamBytes) const;
   void Execute(int64_t stream_bytes = kStreamBytes) const { ExecuteUnits(0, units_, stream_bytes); }
 

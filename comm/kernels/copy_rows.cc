@@ -54,7 +54,8 @@ MESHIFT_INLINE inline void MoveRun(const char* src, char* dst, int64_t bytes) {
 
 constexpr int64_t kLine = 64;  // bytes of a cache line
 
-// Writes a whole cache line at `dst`, which is aligned to it, without reading the line first.
+// Writes a whole cache line at `dst`, which is aligned to it; on x86-64 without reading the line
+// first.
 template <typename Level>
 MESHIFT_INLINE inline void StreamLine(const char* src, char* dst) {
 #ifdef __x86_64__
@@ -124,7 +125,8 @@ MESHIFT_INLINE inline void TransposeTile(const char* src, int64_t src_stride, ch
 
 template <typename T>
 void TransposePlane(const TransposedPlane& plane) {
-  // Tiles have whole cache lines of both sides, and fit into the first-level cache.
+  // Tiles have whole cache lines of both sides (of bytes, half lines), and fit into the first-level
+  // cache.
   constexpr int64_t kTile = sizeof(T) >= 4 ? 16 : 32;
   constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
   constexpr std::integral_constant<int64_t, kTile> kFull;

@@ -5,7 +5,8 @@
 //            /*stream=*/false);
 //
 // Strides are in bytes. Addresses need no alignment; source and target must not overlap. Nothing is
-// checked. Safe for concurrent use. Internal to the CPU engines.
+// checked. Only x86-64 has the non-temporal stores below; other CPUs use ordinary ones. Safe for
+// concurrent use. Internal to the CPU engines.
 #ifndef MESHIFT_COMM_KERNELS_COPY_ROWS_H_
 #define MESHIFT_COMM_KERNELS_COPY_ROWS_H_
 

@@ -1,6 +1,6 @@
 // MESHIFT_HOST_DEVICE before a function: nvcc compiles it for the device too, so that CUDA kernels
 // and the CPU share the source of their arithmetic. Empty for other compilers. A header with such
-// functions may include only the standard library and other such headers.
+// functions may include only the standard library and headers that nvcc can compile.
 #ifndef MESHIFT_COMM_KERNELS_HOST_DEVICE_H_
 #define MESHIFT_COMM_KERNELS_HOST_DEVICE_H_
 

@@ -38,8 +38,8 @@ struct ReduceSpec {
   DType dtype = DType::kF32;
   Reduction reduction;
   // The lengths of runs of consecutive inputs, which add up to the number of inputs. Each run is
-  // combined and rounded to `dtype`, then the results are combined in order. Empty: all inputs in
-  // order. Not with reduction.block. Exact reductions (IsExact) ignore this and `shift`.
+  // combined and rounded to `dtype`, then the results are combined in order. Empty or one run: all
+  // inputs in order. Not with reduction.block. Exact reductions (IsExact) ignore this and `shift`.
   absl::InlinedVector<int, 8> runs;
   // For tests, k > 0: changes each result by a number of units in the last place, away from zero
   // unless that would leave the finite values. The number is distinct for each k below a quarter of

@@ -8,7 +8,7 @@
 // The loop is compiled once per level (base, AVX2, AVX-512), and the best level of the machine
 // runs. All functions that it calls must be inlinable. Compile with -O3 and -ffp-contract=off: then
 // the results are the same at every level. Does not use ifunc, which does not work with sanitizers.
-// Other CPUs have only the base level, and so have builds with sanitizers, to save compile time.
+// Other CPUs have only the base level, and so have builds with ASan or TSan, to save compile time.
 #ifndef MESHIFT_COMM_KERNELS_SIMD_H_
 #define MESHIFT_COMM_KERNELS_SIMD_H_
 

@@ -174,7 +174,7 @@ int CollectiveWork::NumParts() const {
 
 void CollectiveWork::RunPart(int part, int num_parts) const {
   const int64_t units = Units();
-  // Multiples of 64 elements, so that parts share no cache line and none begins inside a byte.
+  // Multiples of 64 elements, so that parts share few cache lines and none begins inside a byte.
   const int64_t step = RoundUp(CeilDiv(units, num_parts), 64);
   const int64_t begin = std::min(units, part * step);
   const int64_t end = std::min(units, begin + step);

@@ -7,7 +7,7 @@
 //   for (int part = 0; part < work.NumParts(); ++part) work.RunPart(part, work.NumParts());
 //
 // Counts are in elements. CollectiveWork checks nothing: the call must pass Check(), and buffers
-// must not be null. group.h adds streams and errors. Internal to comm/local.
+// with elements must not be null. group.h adds streams and errors. Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 #define MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 
