@@ -102,7 +102,7 @@ absl::StatusOr<LocalRun> LocalRunner::RunAll(const Sharding& from, const Shardin
       status = handle.status();
     }
   }
-  // Ranks that have called would wait forever for those that have not.
+  // Ranks that have called would wait for those that have not, until the time-out.
   if (!status.ok() && !handles.empty()) {
     for (Redistributor& redistributor : redistributors_) redistributor.Abort();
   }

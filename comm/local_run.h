@@ -1,5 +1,5 @@
-// Runs plans on all ranks of a LocalWorld from one thread, with a redistributor per rank. For
-// tests, benchmarks and the command-line tool; it waits for each call. Not thread-safe.
+// Runs plans on all ranks of a mesh in a LocalWorld from one thread, with a redistributor per rank.
+// For tests and the command-line tool; it waits for each call. Not thread-safe.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto world, LocalWorld::Create({.num_ranks = 40}));
 //   MESHIFT_ASSIGN_OR_RETURN(auto runner, LocalRunner::Create(world.get(), mesh));
@@ -36,10 +36,11 @@ struct LocalRun {
 
 class LocalRunner {
  public:
-  // `world` must outlive the runner. Each new plan is made once, not once per rank; with
-  // options.expert.verify_plans it is also verified once. INVALID_ARGUMENT: a rank of the mesh is
-  // not in the world. FAILED_PRECONDITION: the world has control channels and options.agreement is
-  // not kOff. Calls would then wait for their peers, but one thread makes all calls.
+  // `world` must outlive the runner. Each new plan is made once, not once per rank. With
+  // options.expert.verify_plans the first rank alone verifies a given plan. INVALID_ARGUMENT: a
+  // rank of the mesh is not in the world. FAILED_PRECONDITION: the world has control channels and
+  // options.agreement is not kOff. Calls would then wait for their peers, but one thread makes all
+  // calls. Other errors are those of Redistributor::Create.
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       LocalWorld* world, const DeviceMesh& mesh, const RedistributorOptions& options = {});
 
@@ -48,7 +49,8 @@ class LocalRunner {
   // and of the target (DeviceMesh::PositionOf); null if a tensor has no elements. `consume_source`:
   // as in a Redistribution. INVALID_ARGUMENT: the wrong number of addresses, or a rank that is not
   // in the runner's mesh. After that, or if the first rank refuses its arguments, nothing is done.
-  // After any other error the runner cannot be used again.
+  // After any other error the runner cannot be used again. All other errors are those of the
+  // redistributors and their handles.
   absl::StatusOr<LocalRun> Run(const Plan& plan, absl::Span<void* const> sources,
                                absl::Span<void* const> targets, bool consume_source = false);
   // Makes the plan of `from` and `to`, and runs it as above.

@@ -7,7 +7,8 @@
 //
 // Any error ends the group for all members: INVALID_ARGUMENT for a refused call,
 // FAILED_PRECONDITION for calls that differ, DEADLINE_EXCEEDED if a member does not arrive in time,
-// ABORTED after Abort(). Internal to comm/local.
+// ABORTED after Abort(), or the error of a stream that reaches a collective. Internal to
+// comm/local.
 #ifndef MESHIFT_COMM_LOCAL_GROUP_H_
 #define MESHIFT_COMM_LOCAL_GROUP_H_
 
@@ -58,7 +59,8 @@ class Collective final : public Rendezvous, public std::enable_shared_from_this<
     bool arrived = false;
   };
 
-  // Adds a member's call. FAILED_PRECONDITION if it differs from the first member's.
+  // Adds a member's call. FAILED_PRECONDITION if it differs from the first member's, or if all have
+  // called and their messages do not match.
   absl::Status Add(const MemberCall& call);
   // Resumes the streams of the members that have arrived, with `status`.
   void End(Scheduler& scheduler, const absl::Status& status);
@@ -99,7 +101,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void Abort(Scheduler& scheduler, int64_t by_rank);
   // OK, or the error with which the group ended.
   const absl::Status& status() const { return status_; }
-  // Drops the collectives that are done.
+  // Drops the collectives before the first that is not done.
   void OnDone();
 
  private:

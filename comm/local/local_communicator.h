@@ -23,7 +23,7 @@ namespace meshift {
 
 class LocalCommunicator final : public Communicator {
  public:
-  // The world owns `settings`, which must outlive this; the scheduler's lock guards it.
+  // The world owns `settings`, which must outlive all calls; the scheduler's lock guards it.
   LocalCommunicator(std::shared_ptr<Scheduler> scheduler, const ReductionSettings* settings,
                     std::shared_ptr<Group> group, int member);
 

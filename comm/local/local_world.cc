@@ -193,7 +193,7 @@ class LocalEngine final : public Engine {
     return world_->scheduler->timeouts().Set(timeouts);
   }
   Timeouts timeouts() const override { return world_->scheduler->timeouts().Get(); }
-  // A few microseconds at the rate at which a core copies.
+  // About the bytes that a core copies in a collective's start-up time.
   std::optional<int64_t> CoalesceBytes() const override { return int64_t{4} << 10; }
   MemoryStats memory() const { return memory_->stats(); }
 

@@ -4,10 +4,10 @@
 //   MESHIFT_RETURN_IF_ERROR(scheduler->Synchronize(stream));   // the stream's first error
 //
 // A stream is a queue of tasks, of which only the first is in progress: a kernel (a Job), a record
-// (which reaches an event), a wait (for an event), or a rendezvous (a Job that becomes ready when
-// it is the first task of all members' streams). Ready jobs are in one queue. Worker threads and
-// threads that wait in Synchronize() or Wait() run them. A job may have parts that run
-// concurrently. One mutex guards all bookkeeping; jobs run without it.
+// (which reaches an event), a wait (for an event), a rendezvous (a Job that becomes ready when it
+// is the first task of all members' streams), or an error (with which the stream fails). Ready jobs
+// are in one queue. Worker threads and threads that wait in Synchronize() or Wait() run them. A job
+// may have parts that run concurrently. One mutex guards all bookkeeping; jobs run without it.
 //
 // A stream keeps its first error: it skips later kernels, later events carry the error to the
 // streams that wait for them, and a later rendezvous fails with it. So a result that depends on
@@ -66,8 +66,8 @@ class Kernel : public Job {
   LocalStream* stream_ = nullptr;
 };
 
-// A job of several streams, ready when it is the first task of all of them. Its methods are called
-// with the lock held.
+// A job of several streams, ready when it is the first task of all of them. Arrive and TimeOut are
+// called with the lock held.
 class Rendezvous : public Job {
  public:
   // The stream of member `member` has reached it; `status` is that stream's first error. If this
@@ -128,7 +128,7 @@ class LocalStream final : public Stream {
 
 class Scheduler {
  public:
-  // `timeouts`: as in LocalWorldOptions.
+  // `num_workers` and timeouts.running: as in LocalWorldOptions. timeouts.setup is not used.
   Scheduler(int num_workers, const Timeouts& timeouts);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -147,9 +147,9 @@ class Scheduler {
   absl::Status Wait(LocalEvent& event);
   void Enqueue(LocalStream& stream, Task task);
 
-  // These require the lock. Thread-safety analysis cannot follow it through virtual calls of jobs,
-  // so they assert it. A caller calls AdvanceStreams() before it releases the lock: it advances the
-  // streams as far as possible.
+  // All but mutex() require the lock. Thread-safety analysis cannot follow it through virtual calls
+  // of jobs, so they assert it. A caller calls AdvanceStreams() before it releases the lock: it
+  // advances the streams as far as possible.
   Mutex& mutex() { return mutex_; }
   void EnqueueLocked(LocalStream& stream, Task task);
   void MakeReady(Job* job);

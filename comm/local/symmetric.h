@@ -76,7 +76,7 @@ class LocalSymmetricBuffer final : public SymmetricBuffer {
 class LocalSymmetricSets {
  public:
   // The set for `member`'s next request. FAILED_PRECONDITION names both ranks if another member's
-  // request differs.
+  // request differs. RESOURCE_EXHAUSTED: LocalSymmetricSet::Create has failed.
   absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> Get(const Group& group, int member,
                                                                const SymmetricRequest& request);
 

@@ -32,7 +32,7 @@ namespace meshift {
 class MpiGroup {
  public:
   // `ranks` are ranks of `comm`, ascending. The group uses the tags `tag` and `tag` + 1. `watch`
-  // watches the one thread that calls MPI; null if any thread may.
+  // watches the thread that calls MPI with bounded waits; null without them.
   MpiGroup(MPI_Comm comm, std::vector<int64_t> ranks, int member, int tag, std::string name,
            MpiWatchdog* watch)
       : comm_(comm),
@@ -63,7 +63,7 @@ class MpiGroup {
   absl::Status Health() const;
 
  private:
-  // Every call reads these three; they share a cache line.
+  // Every call reads these three; they are adjacent, to share a cache line.
   std::atomic<int64_t> next_number_{0};
   std::atomic<int64_t> turn_{0};
   std::atomic<bool> ended_{false};

@@ -106,7 +106,7 @@ class MpiCommunicator final : public Communicator {
   MpiGroup& group() { return *group_; }
   const std::shared_ptr<MpiGroup>& shared_group() const { return group_; }
   const Progress* progress() const { return progress_.get(); }
-  // Returns the number of earlier Split calls, and counts one more.
+  // Returns the number of earlier calls of this function. Split and SplitNoColor call it.
   int64_t TakeSplit() { return next_split_++; }
 
  private:

@@ -139,7 +139,7 @@ class MpiEngine final : public Engine {
     return progress_->timeouts().Set(timeouts);
   }
   Timeouts timeouts() const override { return progress_->timeouts().Get(); }
-  // About 10 us at the rate at which processes of one host copy.
+  // About the bytes that processes of one host copy in a collective's start-up time.
   std::optional<int64_t> CoalesceBytes() const override { return int64_t{16} << 10; }
 
   absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
@@ -302,8 +302,8 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
   })));
   MESHIFT_RETURN_IF_ERROR(made->status());
   if (progress_->is_free()) return std::shared_ptr<SymmetricWindow>(*std::move(*made));
-  // MPI_Win_free blocks until all members call it. So the one thread that calls MPI frees the
-  // window only once all members have said that they will.
+  // MPI_Win_free blocks until all members call it. So a thread that other work needs to call MPI
+  // frees the window only once all members have said that they will.
   const auto free = [what, progress = progress_](SymmetricWindow* window) {
     if (window->group()->ended()) {
       delete window;

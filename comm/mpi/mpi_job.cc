@@ -1,5 +1,6 @@
-// Implements MpiJob of meshift/mpi_engine.h: makes MPI, the control channel and the engine of one
-// rank in this order, and destroys them in the reverse order. Builds with and without MPI.
+// Implements MpiJob of meshift/mpi_engine.h: makes MPI and the control channel, each unless the
+// program has it, then the engine, and destroys them in the reverse order. Builds with and without
+// MPI.
 #include <memory>
 #include <utility>
 

@@ -15,7 +15,7 @@
 namespace meshift {
 namespace {
 
-constexpr char kFailed[] = "!";  // prefix of an error text; an address begins with a digit
+constexpr char kFailed[] = "!";  // prefix of an error text; an address begins with a hex digit
 
 }  // namespace
 

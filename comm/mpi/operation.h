@@ -8,9 +8,9 @@
 //   return operation.status();
 //
 // The caller checks the arguments, and steps the operations of a group in the order of their
-// numbers (group.h). status() is FAILED_PRECONDITION if a peer makes another call,
-// RESOURCE_EXHAUSTED without memory for contributions, INTERNAL if MPI fails. Time-outs are the
-// caller's. Internal to comm/mpi.
+// numbers (group.h). status() is FAILED_PRECONDITION if a peer's message has another size or its
+// symmetric call other arguments, RESOURCE_EXHAUSTED without memory for contributions, INTERNAL if
+// MPI fails. Time-outs are the caller's. Internal to comm/mpi.
 //
 // Calls on symmetric memory send no messages. Members synchronise by flags in it: once when their
 // blocks are ready, and once when they have read the peers' blocks.
@@ -19,8 +19,8 @@
 // reduces them in ascending order of ranks with comm/kernels/reduce.h (which defines rounding, NaN,
 // -0 and avg); an all-reduce then sends the results to all members. In a small all-reduce every
 // member sends its tensor to all others instead, and all compute the result. Either way all members
-// get equal bits, those of the local engine. Large reductions run in segments that fit the cache,
-// which makes them faster than Open MPI's (docs/benchmarks.md).
+// get equal bits, those of the local engine (ReductionOrder::kRanks). Large reductions run in
+// segments that fit the cache, which makes them faster than Open MPI's (docs/benchmarks.md).
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
 
@@ -69,7 +69,8 @@ struct MpiCall {
   int64_t number = 0;
   // Sets `count` and `begins`: one block per member.
   void SetBlocks(absl::Span<const int64_t> counts);
-  // The bytes that one of `members` members sends and receives; approximate.
+  // The bytes that one of `members` members sends and receives; approximate. 0 for a symmetric
+  // call.
   int64_t MessageBytes(int members) const;
   std::string ToString() const;  // "all_reduce of 8 f32"
 };
@@ -82,23 +83,25 @@ class Operation {
   // The caller fills this in before Start.
   MpiCall& call() { return call_; }
   const MpiCall& call() const { return call_; }
-  // `group` and `pool` must outlive the operation. `cache_bytes` is the size of the cache that the
-  // ranks of a host share; 0 if unknown.
+  // `group` must live until the operation has ended, `pool` until it is destroyed. `cache_bytes` is
+  // the size of the cache that the ranks of a host share; 0 if unknown.
   void Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes);
   bool started() const { return group_ != nullptr; }
-  // Whether messages are pending. REQUIRES: started().
+  // Whether messages are pending, other than those of segments. REQUIRES: started().
   bool HasPendingMessages() const { return status_.ok() && !requests_.empty(); }
   // To be called before this member copies `copied_bytes`: receives the messages that have arrived,
   // so that their senders need not wait for the copy. Does nothing before a large copy, where
   // keeping the caches warm saves more time. The next Step returns its error. REQUIRES: started().
   void TakeArrived(int64_t copied_bytes);
   // Advances as far as possible without waiting. Leaves each copy or reduction of more than
-  // `max_work` bytes to a call with a larger `max_work`.
+  // `max_work` bytes to a call with a larger `max_work`, except in an all-reduce at once.
   State Step(int64_t max_work = INT64_MAX);
   const absl::Status& status() const { return status_; }  // the error after kFailed
-  // A progress counter: grows with each step that advanced.
+  // A progress counter. It grows as a broadcast, a barrier, a symmetric call or a reduction in
+  // segments advances; in other calls it stays 0.
   int64_t progress_count() const { return progress_count_; }
-  // Ends the operation and cancels its receives. Messages that have begun may still access buffers.
+  // Ends the operation and cancels its receives that have not begun. Other receives, and sends, may
+  // still access buffers.
   void Cancel();
   // The ranks whose messages or flags are missing: "rank 2", "ranks 2, 5"; "" if there are none.
   std::string MissingText();
@@ -155,7 +158,7 @@ class Operation {
   std::array<Slot, kSlots> slots_;
   ReduceSpec spec_;
   std::vector<const void*> inputs_;
-  bool at_once_ = false;      // a small all-reduce
+  bool at_once_ = false;      // a small all-reduce, or one of a single member
   bool copied_own_ = false;   // all-gather, all-to-all: this member's own block is copied
   int64_t element_ = 0;       // bytes
   int64_t total_ = 0;         // elements of the reduced tensor

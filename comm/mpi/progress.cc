@@ -16,15 +16,16 @@ namespace {
 
 constexpr int64_t kUs = 1000;
 constexpr int64_t kMs = 1000 * kUs;
-// A waiting thread polls this often before it yields its core. After kSpinNs without progress it
-// sleeps for kNap between polls instead.
+// A waiting thread polls this often before it first yields its core, and then yields at each read
+// of the clock. After kSpinNs without progress it sleeps for kNap instead.
 constexpr int kPollsBeforeYield = 64;
 constexpr int64_t kSpinNs = 100 * kMs;
 constexpr std::chrono::microseconds kNap(50);
 // Polls between two reads of the clock.
 constexpr int kPollsPerLook = 16;
-// The progress thread looks for work once per tick: kBusyTick after it has found some, up to
-// kIdleTick otherwise. After kSleepAfterNs without work it sleeps until it is woken.
+// By default the progress thread looks for work once per tick: kBusyTick after it has found some,
+// up to kIdleTick otherwise. After kSleepAfterNs without work or waiting threads it sleeps until it
+// is woken.
 constexpr std::chrono::nanoseconds kBusyTick = std::chrono::microseconds(100);
 constexpr std::chrono::nanoseconds kIdleTick = std::chrono::milliseconds(1);
 constexpr int64_t kSleepAfterNs = 1000 * kMs;

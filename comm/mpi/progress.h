@@ -4,11 +4,14 @@
 // - By default (MPI_THREAD_MULTIPLE) the threads that wait, and a progress thread while no thread
 //   waits.
 // - With bounded waits (MpiEngineOptions::bounded_waits) the progress thread alone, so that no
-//   other thread is ever inside MPI. If it does not return from MPI in time, the waiting threads
+//   other thread can block inside MPI. If it does not return from MPI in time, the waiting threads
 //   give it up: they wait for it no longer, and the engine fails with DEADLINE_EXCEEDED. That
 //   thread, the Progress and all memory that they may access then leak.
 // - Below MPI_THREAD_MULTIPLE, without a progress thread, the threads that wait or that call
-//   Advance(). While no thread does, no work advances, and the time does not count for time-outs.
+//   Advance(). While no thread does, no queued work advances. A pause of more than half a time-out
+//   does not count for time-outs.
+//
+// Small tasks may also run on the thread that puts them on a stream (stream.h).
 //
 //   const auto progress = Progress::Create(timeouts, threads, bounded_waits, cache_bytes);
 //   MESHIFT_RETURN_IF_ERROR(progress->AwaitIdle(stream));
@@ -42,10 +45,10 @@ namespace meshift {
 // Safe for concurrent use.
 class Progress final : public CallerProgress {
  public:
-  // A collective that does not advance for its time-out while a thread waits fails. The first
-  // collective of a group has the time-out `setup`, the others `running`. `bounded_waits` REQUIRES
-  // threads.any(). `cache_bytes`: as in Operation::Start(). REQUIRES: all streams are removed
-  // before the Progress is destroyed.
+  // A collective that does not advance for its time-out fails; threads that wait or call Advance()
+  // check this. The first collective of a group has the time-out `setup`, the others `running`.
+  // `bounded_waits` REQUIRES threads.any(). `cache_bytes`: as in Operation::Start(). REQUIRES: all
+  // streams are removed before the Progress is destroyed.
   static std::shared_ptr<Progress> Create(const Timeouts& timeouts, const MpiThreads& threads,
                                           bool bounded_waits, int64_t cache_bytes);
 
@@ -63,18 +66,19 @@ class Progress final : public CallerProgress {
   void RemoveStream(const std::shared_ptr<StreamState>& stream);
 
   // To be called after work was put on a stream and not done at once. Starts or wakes the progress
-  // thread if it sleeps. Cheap.
+  // thread if it sleeps; otherwise cheap.
   ABSL_ATTRIBUTE_HOT void Nudge();
 
-  // Waits for all work of a stream. Returns Health(); the stream has the errors of the work. A
-  // thread that may not call MPI may call it too, since destructors run on any thread: it waits
-  // until the thread that may call MPI has done the work.
+  // Waits for all work of a stream, or until the thread that calls MPI is given up, and returns
+  // that error or OK. The stream has the errors of the work. A thread that may not call MPI may
+  // call it too, since destructors run on any thread: it waits until the thread that may call MPI
+  // has done the work, or gives that thread up after the time-out `running`.
   absl::Status AwaitIdle(const std::shared_ptr<StreamState>& stream);
   // As AwaitIdle, for an event. REQUIRES: CheckThread().
   absl::Status Await(const MpiEvent& event);
 
   // Calls `step` on a thread that may call MPI until it returns true, and waits for that. On the
-  // progress thread it only queues `step`. If Do() returns an error, `step` may still be called
+  // progress thread it only queues `step`. Then, and if Do() returns an error, `step` may be called
   // later, so it must own everything that it uses. `what` names it in errors: "group 1 {0,2}:
   // symmetric memory".
   absl::Status Do(std::string what, std::function<bool()> step);
@@ -97,7 +101,7 @@ class Progress final : public CallerProgress {
   Progress(const Timeouts& timeouts, const MpiThreads& threads, bool bounded, int64_t cache_bytes)
       : timeouts_(timeouts), threads_(threads), bounded_(bounded), cache_bytes_(cache_bytes) {}
   ~Progress() override = default;
-  // Ends the progress thread. Whether it was joined.
+  // Ends the progress thread. False if a thread was given up and may still use this.
   bool Stop();
 
   absl::Status HealthNow() const;
@@ -137,8 +141,8 @@ class Progress final : public CallerProgress {
   std::atomic<int> late_{0};  // threads that wait for longer than PatienceNs(), with bounded waits
   std::atomic<int> sleepers_{0};
   std::atomic<int64_t> num_jobs_{0};
-  const Job* current_job_ = nullptr;   // of the progress thread
-  std::atomic<bool> in_job_{false};    // the progress thread is in a job
+  const Job* current_job_ = nullptr;   // of the thread that calls MPI
+  std::atomic<bool> in_job_{false};    // the thread that calls MPI is in a job
   std::atomic<bool> ended_{false};     // the progress thread has ended
   std::atomic<bool> given_up_{false};  // the main thread was given up (AwaitMain)
   // Without a progress thread: when a thread last advanced work, and since when without a long

@@ -37,7 +37,7 @@ class Scratch {
 // Safe for concurrent use.
 class ScratchPool {
  public:
-  // `bytes` or more, aligned to 64 bytes; data() is null if memory is exhausted.
+  // `bytes` (above 0) or more, aligned to 64 bytes; data() is null if memory is exhausted.
   Scratch Take(int64_t bytes) {
     Scratch scratch;
     {

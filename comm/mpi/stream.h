@@ -6,13 +6,14 @@
 //   while (!stream->idle()) stream->Advance({});
 //
 // The calling thread runs a task at once if the stream is idle and the task is small and needs no
-// other rank. Threads that wait run all other tasks, on all streams of the engine, their own stream
-// first; while no thread waits, the progress thread does (progress.h). One thread at a time runs
-// the tasks of a stream. No task blocks: a collective that cannot advance keeps its state.
+// other rank. It begins a small collective, except with bounded waits. All other tasks run on the
+// threads that progress.h names: by default threads that wait, on all streams of the engine, their
+// own stream first, and the progress thread while no thread waits. One thread at a time runs the
+// tasks of a stream. No task blocks: a collective that cannot advance keeps its state.
 //
-// A SendRecv right after a task of copies of 16 KiB or more may start before they are done: only
-// copies that write a buffer that it sends, or that access one that it receives, run first. Thus a
-// rank copies its own part while messages travel.
+// A SendRecv right after a task of copies of 16 KiB or more may start before they are done. Copies
+// that write a buffer that it sends, or that access one that it receives, run first. Thus a rank
+// copies its own part while messages travel.
 //
 // A stream keeps its first error forever: it skips later tasks, later events carry the error, and a
 // later collective ends its group with it. The caller checks the operands of tasks, and keeps their
@@ -78,7 +79,7 @@ struct MpiTask {
   // The first four are kernels.
   enum class Kind : uint8_t { kCopy, kFill, kCast, kReduce, kCollective, kWait, kError };
   Kind kind = Kind::kError;
-  int64_t bytes = 0;  // that a kernel writes
+  int64_t bytes = 0;  // that a kernel writes; kCast, kReduce: reads and writes
   // The prepared copies or collective, and the addresses for it; filled in when the task runs. Null
   // if the task is filled in already.
   std::shared_ptr<const MpiStep> step;
@@ -112,21 +113,23 @@ struct AdvanceOptions {
   int64_t max_bytes = INT64_MAX;  // of a kernel, or of a piece of a collective
   // Fail collectives that have not advanced for their time-out at `now_ns`. Null: none fails.
   const AtomicTimeouts* timeouts = nullptr;
-  int64_t now_ns = 0;        // by NowNs()
-  int64_t since_ns = 0;      // time before this does not count
-  bool begins_only = false;  // start collectives but test no messages, which may yield the core
+  int64_t now_ns = 0;    // by NowNs()
+  int64_t since_ns = 0;  // time before this does not count
+  // Do not test messages that the start of a collective has posted: a test may yield the core.
+  bool begins_only = false;
 };
 
 class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
-  // `watch` watches the one thread that runs collectives; null if any thread may. `turn` is held
-  // while a thread calls MPI; null if several may. `cache_bytes`: as in Operation::Start().
+  // `watch` watches the thread that runs collectives with bounded waits; null without them. `turn`
+  // is held while a thread calls MPI (MpiTurn). `cache_bytes`: as in Operation::Start().
   StreamState(ScratchPool* pool, MpiWatchdog* watch, Mutex* turn, int64_t cache_bytes)
       : pool_(pool), watch_(watch), turn_(turn), cache_bytes_(cache_bytes) {}
 
   // A task for the caller to fill in and Put.
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> NewTask();
-  // Appends a task. Runs or begins it at once if it is small and the stream was idle.
+  // Appends a task. Runs or begins it at once if it is small and the stream was idle, but with
+  // `watch` no collective.
   void Put(std::unique_ptr<MpiTask> task);
   // Appends these steps, which must be prepared, and then marks `done` unless it is null.
   ABSL_ATTRIBUTE_HOT void Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
@@ -169,7 +172,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
     size_t size_ = 0;
   };
 
-  // The bytes that the task writes, or sends and receives.
+  // MpiTask::bytes of a kernel; the bytes that a collective sends and receives.
   ABSL_ATTRIBUTE_HOT static int64_t BytesOf(const MpiTask& task);
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeFree() MESHIFT_REQUIRES(mutex_);
   ABSL_ATTRIBUTE_HOT void MarkLast(std::shared_ptr<Event>* event) MESHIFT_REQUIRES(mutex_);

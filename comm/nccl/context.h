@@ -18,9 +18,10 @@
 // queue is full. A watchdog thread periodically checks the launches, also one that is still inside
 // NCCL. It fails the context if a launch takes too long, whether a caller waits for it or not.
 //
-// Failure. The first error of any group aborts all groups that this context has made, and every
-// later call returns it. The control channel reports it to the peers, and their failures end this
-// context in the same way. A lent communicator is never aborted; calls on it are refused.
+// Failure. The first error of any group, except for refused arguments, aborts all groups that this
+// context has made, and every later call returns it. The control channel reports it to the peers,
+// and their failures end this context in the same way. A lent communicator is never aborted; calls
+// on it are refused.
 //
 // After a failure a thread inside an NCCL call waits until NCCL returns. Other waits are limited
 // (shutdown_times.h):
@@ -31,7 +32,8 @@
 // - Close() waits at most kPatience for NCCL's destroy calls, and as long for its abort calls.
 //
 // Errors. DEADLINE_EXCEEDED: a call or launch takes longer than its time-out. FAILED_PRECONDITION:
-// Close() has ended the communicators. Other errors come from NCCL, the driver or a peer.
+// Close() has ended the communicators. Other errors come from NCCL, the driver, a peer, the lender
+// of a communicator, or a caller of Fail().
 #ifndef MESHIFT_COMM_NCCL_CONTEXT_H_
 #define MESHIFT_COMM_NCCL_CONTEXT_H_
 
@@ -114,9 +116,9 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   // A group of an external communicator, which its owner keeps.
   absl::StatusOr<std::shared_ptr<NcclGroup>> Lend(ncclComm_t comm, bool may_split,
                                                   std::vector<int64_t> ranks, int member);
-  // Waits for all work on `parent`, splits a group from it, and connects the members. If this rank
-  // already has a group of these ranks and this kind, returns that one (all its members have it).
-  // Null if the color is NCCL_SPLIT_NOCOLOR. Collective over the parent.
+  // Waits for all work on `parent`, splits a group from it, and with blocking_groups connects the
+  // members. If this rank already has a group of these ranks and this kind, returns that one (all
+  // its members have it). Null if the color is NCCL_SPLIT_NOCOLOR. Collective over the parent.
   absl::StatusOr<std::shared_ptr<NcclGroup>> Split(const std::shared_ptr<NcclGroup>& parent,
                                                    NcclSplit split);
 
@@ -124,7 +126,8 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   absl::StatusOr<ncclWindow_t> RegisterWindow(const std::shared_ptr<NcclGroup>& group, void* memory,
                                               int64_t bytes);
   // Waits for all work of all groups, then deregisters the window. Not collective. False if the
-  // group has failed: then the memory may be in use for ever.
+  // context has failed, the communicator has ended, or NCCL refuses: then the memory may be in use
+  // for ever.
   bool DropWindow(NcclGroup& group, ncclWindow_t window);
 
   // Runs `issue`, which makes one NCCL call on `group` and `stream`, as the next launch in order.
@@ -140,7 +143,7 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   absl::Status Await(CUevent event);
 
   // Keeps the first error, starts to abort all groups, and reports the error to the peers, unless
-  // it comes from a peer (`told`). Returns the first error. Does not wait.
+  // it comes from a peer (`told`). Returns the first error. The report takes at most half a second.
   absl::Status Fail(const absl::Status& error, bool told = false);
   absl::Status Health() const {
     return failed_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
@@ -171,7 +174,8 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   absl::StatusOr<NcclResult> Call(NcclGroup& group, bool makes,
                                   absl::FunctionRef<NcclResult()> call);
   // Waits until NCCL has finished a call for `group` that returned `result`, for `at_most` (0:
-  // until the context fails). Any error other than bad arguments fails the context.
+  // until the context fails). Any error fails the context, except bad arguments if the communicator
+  // can still be used.
   absl::Status AwaitComm(NcclGroup& group, const NcclResult& result,
                          std::chrono::nanoseconds at_most);
   // Waits at most 5 s until NCCL has stopped working on a failed call for `group`. True: it has.
@@ -205,8 +209,8 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   const std::shared_ptr<NcclGroups> groups_;
   const std::shared_ptr<DeviceStream> utility_ = std::make_shared<DeviceStream>();
 
-  // Held during NCCL calls, except aborts. Guards launches_, capture_, captured_ and the counters
-  // of the groups.
+  // Held during NCCL calls on communicators, except aborts and queries of errors. Guards launches_,
+  // capture_, captured_ and the counters of the groups.
   Mutex mutex_;
   std::unique_ptr<Launches> launches_;  // has a lock of its own, for readers
   // The last capture that had launches, and the streams of its last launches, max_in_flight at

@@ -153,8 +153,8 @@ absl::Status NcclContext::MakeChild(Splitting& splitting) {
   return group->blocking ? Connect(group) : absl::OkStatus();
 }
 
-// NCCL connects members for an algorithm at its first call, so this makes one call of each
-// algorithm that the collectives use. Messages connect later, each with its peer.
+// NCCL connects members for an algorithm at its first call, so this makes a small all-reduce and a
+// small all-gather. Other algorithms connect at their first call; messages, each with its peer.
 absl::Status NcclContext::Connect(const std::shared_ptr<NcclGroup>& group) {
   void* const barrier = reinterpret_cast<void*>(group->barrier_memory);
   int32_t* const all = reinterpret_cast<int32_t*>(group->barrier_memory) + 1;

@@ -1,5 +1,6 @@
 // Implements the methods of NcclContext (context.h) that order launches and wait for them. A launch
-// has no time-out here: the watchdog fails the context. After a failure, waits take at most kGrace.
+// has no time-out here: the watchdog fails the context. After a failure, waits for the device take
+// at most kGrace, and a launch in NCCL waits at most kSettleGrace for the abort.
 #include <chrono>
 #include <cstdint>
 #include <memory>

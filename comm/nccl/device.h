@@ -56,7 +56,8 @@ struct MemorySource {
 class CudaDevice {
  public:
   // Retains the primary context of device `ordinal`. Events record times, for Event::ReachedNs(),
-  // only if `timed`. INVALID_ARGUMENT if this process does not see such a device.
+  // only if `timed`. INVALID_ARGUMENT if this process does not see such a device. Other errors are
+  // those of CudaDriver and CudaKernels::Create().
   static absl::StatusOr<std::shared_ptr<CudaDevice>> Open(std::shared_ptr<const CudaDriver> driver,
                                                           int ordinal, bool timed,
                                                           MemorySource memory = {});
@@ -94,7 +95,8 @@ class CudaDevice {
   // Takes an event from the pool; its last use may still be pending. Return it with GiveEvent.
   absl::StatusOr<CUevent> TakeEvent(bool timed);
   void GiveEvent(CUevent event, bool timed);
-  // The reference point for the next timed event; null if events are not timed, or CUDA fails.
+  // The reference point for the next timed event; null if events are not timed. If CUDA fails, the
+  // previous one, or null.
   std::shared_ptr<const ClockBase> Clock();
   // When `event` was reached, in ns of the host's steady clock, computed from the device's elapsed
   // time since `base`; -1: not yet, or unknown.
@@ -105,7 +107,8 @@ class CudaDevice {
   // a device without memory pools uses cuMemAlloc and cuMemFree, which may wait.
   absl::StatusOr<CUdeviceptr> Allocate(int64_t bytes);
   // Frees `memory` during a later Allocate once `event` (null: none) is reached, at the latest with
-  // the device. Takes ownership of the event, which is not a timed one.
+  // the device, unless that leaks its memory. Takes ownership of the event, which is not a timed
+  // one.
   void FreeLater(CUdeviceptr memory, CUevent event);
   // The caller stops waiting for `event`, an event of the pool. If it is still not reached when the
   // device is destroyed, the memory, streams and kernels are leaked: freeing them would wait for
@@ -130,7 +133,8 @@ class CudaDevice {
   void FreeNow(CUdeviceptr memory);
   // Whether all abandoned work has ended and no more can be launched. Waits at most 200 ms.
   bool IsQuiet() const MESHIFT_REQUIRES(mutex_);
-  // Frees the memory in dead_ whose events are reached, or all of it if `all`.
+  // Frees the memory in dead_ whose events are reached, or all of it if `all`. Without `all`, frees
+  // nothing once work was abandoned.
   void FreeDead(bool all);
 
   const std::shared_ptr<const CudaDriver> driver_;

@@ -59,8 +59,8 @@ struct LoadedNccl {
   std::string path;  // of its file, as the dynamic linker found it
 };
 // Loads the library that MESHIFT_NCCL_LIBRARY names, else libnccl.so.2; it stays loaded. Does not
-// load the CUDA driver. UNAVAILABLE if the library is not found, FAILED_PRECONDITION if it is not
-// NCCL.
+// load the CUDA driver. UNAVAILABLE if the library is not found or does not give its version,
+// FAILED_PRECONDITION if it is not NCCL.
 absl::StatusOr<LoadedNccl> FindLoadedNccl();
 
 struct NcclSetting {
@@ -89,8 +89,9 @@ class Environment {
 // The settings that NCCL finds. A variable of the process has precedence. Otherwise the lines
 // NAME=value of NCCL's configuration files count, in this order: the file that NCCL_CONF_FILE
 // names, or else .nccl.conf in the user's home; then /etc/nccl.conf. The constructor reads the
-// files once. It does not read a FIFO, a device or a file larger than a MiB: variables that are not
-// set then read "unknown: FILE is ...", which breaks every promise. `process` must outlive this.
+// files once. It does not read a FIFO, a device (except /dev/null, which is empty) or a file larger
+// than a MiB: variables that are not set then read "unknown: FILE is ...", which breaks every
+// promise. `process` must outlive this.
 class NcclEnvironment final : public Environment {
  public:
   explicit NcclEnvironment(Environment& process);
@@ -125,7 +126,7 @@ struct NcclChange {
 class AppliedProfile {
  public:
   absl::Span<const NcclChange> changes() const { return changes_; }  // one per setting
-  // Whether all variables now have the profile's values.
+  // Whether all variables had, or were given, the profile's values.
   bool complete() const;
   // Restores the previous value of each variable that the profile changed, unless it no longer has
   // the profile's value. The destructor does not. May be called twice.

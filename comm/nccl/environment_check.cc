@@ -154,9 +154,9 @@ class Judge {
     return fmt::format("{}", fmt::join(without, ", "));
   }
 
-  // Adds a finding that breaks the promise if the variable's number (`otherwise` if it is not set)
-  // is more than `most`. Bases are as for strtoll. NCCL ignores text after the number; here such a
-  // value breaks the promise.
+  // Adds a finding. It breaks the promise if the variable's number (`otherwise` if it is not set)
+  // is more than `most`, or is negative and `most` is 0. Bases are as for strtoll. NCCL ignores
+  // text after the number; here such a value breaks the promise.
   void Number(const std::string& name, int64_t otherwise, int64_t most, const char* kept,
               const char* broken) {
     const std::string value = Get(name);
@@ -245,7 +245,7 @@ class Judge {
   std::vector<NcclFinding> findings_;
 };
 
-// The versions of the tuner interface that NCCL has had, and the next.
+// The versions of the tuner interface that NCCL has had, and some later ones.
 const std::vector<std::string> Judge::kTunerSymbols = {
     "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4", "ncclTunerPlugin_v5",
     "ncclTunerPlugin_v6", "ncclTunerPlugin_v7", "ncclTunerPlugin_v8"};

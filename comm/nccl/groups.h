@@ -1,7 +1,7 @@
 // The ncclComm_t handles of an NcclContext, and how to abort all of them at once while other
 // threads are inside NCCL calls.
 //
-//   if (!groups->Begin(*group)) return Error();          // all communicators have ended
+//   if (!groups->Begin(*group)) return Error();          // the communicator has ended
 //   const ncclResult_t result = nccl.AllReduce(..., group->comm(), stream);
 //   groups->End(*group, /*through=*/result != ncclInProgress);
 //   ...
@@ -15,8 +15,8 @@
 //
 // ncclCommAbort waits for three things: the ranks of the same host must call it too, work on the
 // device must end, and graphs with captured operations must be destroyed. Kernels of another
-// communicator may delay these, so all communicators are aborted in one NCCL group, on a thread of
-// its own.
+// communicator may delay these, so all communicators that exist are aborted in one NCCL group, on a
+// thread of its own. Those that are being made are aborted after it.
 //
 // Thread-safe. A lent communicator is never ended. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_GROUPS_H_
@@ -41,9 +41,9 @@
 
 namespace meshift {
 
-// One ncclComm_t. Its NcclGroups ends it, unless it is lent: then its owner does.
+// One ncclComm_t. Its NcclContext ends it, unless it is lent: then its owner does.
 struct NcclGroup {
-  // Constant once other threads can see the group.
+  // Constant once NcclContext has returned the group.
   bool lent = false;  // an external communicator, borrowed from a framework
   // Split from a parent that is neither blocking nor lent: a thread of NCCL's stores the handle.
   bool handle_stored_by_nccl_thread = false;
@@ -61,7 +61,7 @@ struct NcclGroup {
   int64_t calls = 0;         // launched so far, not counting captured ones
   uint64_t last_launch = 0;  // its number; 0: none
 
-  // Null once a thread has taken the handle to end the communicator.
+  // Null before Adopt(), and once a thread has taken the handle to end the communicator.
   ncclComm_t comm() const { return comm_.load(std::memory_order_acquire); }
   std::string ToString() const;  // "group {0,1,4}"
 
@@ -84,8 +84,8 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   // Adds a group whose communicator is to be made. Returns the address to give to NCCL for the new
   // handle; it is valid as long as the group.
   ncclComm_t* Make(const std::shared_ptr<NcclGroup>& group);
-  // Gives the new handle to the group, after the call that makes it. False: all communicators have
-  // ended, this one too.
+  // Gives the new handle to the group, after the call that makes it. False: the abort of all
+  // communicators has begun, and ends this one too.
   bool Adopt(NcclGroup& group);
   // Removes a group whose communicator was not made. NCCL must not store its handle any more.
   void Drop(const NcclGroup& group);

@@ -89,7 +89,7 @@ absl::Status Launches::MakeRoom() {
       return absl::OkStatus();
     }
   }
-  // All remembered launches are pending: double the capacity.
+  // The oldest remembered launch is pending: double the capacity.
   uint64_t size = 0;
   {
     const MutexLock lock(mutex_);

@@ -68,7 +68,7 @@ class Launches {
 
   // --- Any thread, with a scope of the device.
 
-  // Whether launch `number` has ended.
+  // Whether launch `number` has ended. REQUIRES: it is not after last().
   absl::StatusOr<bool> IsDone(uint64_t number);
   // The event at the end of launch `number`, valid until it has ended; null if it is known to have
   // ended.
@@ -81,7 +81,8 @@ class Launches {
     int64_t limit_ns = 0;   // the time-out
   };
   // Called periodically. A launch's time counts from the first CheckTimeouts() at which it could
-  // run: the earlier work of its stream and the previous launch of its group have ended.
+  // run: the earlier work of its stream, the previous launch of its group and the launch
+  // `in_flight` numbers before it have ended.
   absl::StatusOr<std::optional<Late>> CheckTimeouts(const Timeouts& timeouts);
 
  private:

@@ -1,6 +1,6 @@
 // Tells which reductions NCCL does itself, and by which ncclRedOp_t. They have the arithmetic of
-// comm/kernels/reduce.h, except for the order, and the rounding of f16 and bf16. Makes no call of
-// NCCL. Internal to comm/nccl.
+// comm/kernels/reduce.h, except for the order, the payload of NaN, and the rounding of f16 and
+// bf16. Makes no call of NCCL. Internal to comm/nccl.
 //
 //   NativeReductionOf(DType::kF32, {ReduceOp::kAvg, 8});   // a sum of floats; then divide by 8
 //   NativeReductionOf(DType::kF16, {ReduceOp::kAvg, 8});   // none: it would be rounded twice
@@ -10,8 +10,8 @@
 //   avg            f32, f64, complex and these integers: the sum, divided once afterwards
 //   min, max       these integers, and bool as bytes; not floats: NCCL does not define NaN and -0
 //
-// Meshift's own kernel does all others (f8, averages of 16 bits, i16, u16, bits, complex products),
-// from contributions that NCCL only moves.
+// Meshift's own kernel does all others (f8, averages of 16 bits, i16, u16, bits, complex products,
+// min and max of floats), from contributions that NCCL only moves.
 #ifndef MESHIFT_COMM_NCCL_NATIVE_REDUCTION_H_
 #define MESHIFT_COMM_NCCL_NATIVE_REDUCTION_H_
 

@@ -1,5 +1,6 @@
 // Implements ReduceScatterV and AllGatherV of NcclCommunicator (nccl_communicator.h), for blocks of
-// unequal sizes. INVALID_ARGUMENT: a wrong number of counts, a negative count or a null buffer.
+// unequal sizes. INVALID_ARGUMENT: a stream of another engine, an invalid reduction, a wrong number
+// of counts, a negative count or a null buffer.
 #include <nccl.h>
 
 #include <cstddef>

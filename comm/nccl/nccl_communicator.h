@@ -3,8 +3,9 @@
 //   NcclCommunicator communicator(context, group);         // from NcclContext::Split()
 //   communicator.AllReduce(in, out, count, DType::kBF16, {.op = ReduceOp::kSum}, *stream);
 //
-// INVALID_ARGUMENT: a stream of another engine, or bad arguments; after a failure, the context's
-// error. One thread at a time. Internal to comm/nccl.
+// INVALID_ARGUMENT: a stream of another engine, or bad arguments; RESOURCE_EXHAUSTED: no scratch
+// memory; otherwise the errors of the context and the driver. One thread at a time. Internal to
+// comm/nccl.
 //
 // Reductions that NCCL does not do itself (native_reduction.h) are cut into slices: each member
 // receives its slice of every other contribution, reduces them in ascending order of members (f8,
@@ -60,7 +61,7 @@ class NcclCommunicator final : public Communicator {
                         DType dtype, Stream& stream) override;
   absl::Status Broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override;
   absl::Status Barrier(Stream& stream) override;
-  // Makes the ordinary NCCL calls: NCCL finds the registered windows by address.
+  // CallSymmetric makes the ordinary NCCL calls: NCCL finds the registered windows by address.
   SymmetricSupport SupportOf(const SymmetricCall& call) const override;
   absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) override;
   absl::Status Reserve(ReduceCall call, int64_t count, DType dtype,
@@ -104,7 +105,8 @@ class NcclCommunicator final : public Communicator {
 
   // Grows the scratch memory to `bytes`; FAILED_PRECONDITION if it has to grow while `capturing`.
   absl::Status GrowScratch(int64_t bytes, bool capturing);
-  // Scratch memory of `bytes`. Makes `stream` wait for its previous use.
+  // Scratch memory of `bytes`. Makes `stream` wait for its previous use, unless one of the two is
+  // captured and the other is not in that capture.
   absl::StatusOr<char*> TakeScratch(int64_t bytes, NcclStream& stream);
   // Ends this use of the scratch memory, all of whose work is on `stream`.
   absl::Status ScratchTaken(NcclStream& stream);

@@ -287,7 +287,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
 
 absl::Status NcclEngineImpl::SplitNoColor(Communicator& parent) {
   MESHIFT_ASSIGN_OR_RETURN(NcclCommunicator * own, Own(parent));
-  // If the parent may not be split, Split has failed on the group's ranks without a collective.
+  // If the parent may not be split, Split makes no collective call on the group's ranks.
   if (!own->group()->may_split) return absl::OkStatus();
   return context_->Split(own->group(), SplitOf(NCCL_SPLIT_NOCOLOR)).status();
 }

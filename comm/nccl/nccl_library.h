@@ -59,9 +59,9 @@ class NcclLibrary {
   static constexpr int kMinVersion = NCCL_VERSION(2, 28, 0);
 
   // Loads `path`; if that is empty, $MESHIFT_NCCL_LIBRARY, else libnccl.so.2. UNAVAILABLE if the
-  // library is not found, FAILED_PRECONDITION if a function is missing or the version is too old;
-  // the error names the library, function or version. The library stays loaded until the process
-  // ends.
+  // library is not found, FAILED_PRECONDITION if a function is missing or the version is too old,
+  // or the error of ncclGetVersion; the error names the library, function or version. The library
+  // stays loaded until the process ends.
   static absl::StatusOr<std::shared_ptr<const NcclLibrary>> Load(const std::string& path = "");
 
   const std::string& path() const { return path_; }

@@ -28,9 +28,10 @@ struct NcclRendezvous {
 
 // Collective over the ranks of `bootstrap`. `here`: an error if this rank cannot take part;
 // Rendezvous reports it to the others and returns it. If it is OK, `nccl` and `device` must not be
-// null. `environment` decides whether NCCL's all-reduce is batch-invariant. FAILED_PRECONDITION
-// names another rank that cannot take part, and why. Other errors are those of
-// Bootstrap::Exchange().
+// null. `environment`, with those of the other ranks, decides whether NCCL's all-reduce is
+// batch-invariant. FAILED_PRECONDITION names another rank that cannot take part, and why. INTERNAL:
+// rank 0 sent no id. Other errors are those of Bootstrap::Exchange(), and on rank 0 of
+// ncclGetUniqueId.
 absl::StatusOr<NcclRendezvous> Rendezvous(Bootstrap* bootstrap, const absl::Status& here,
                                           const NcclLibrary* nccl, CudaDevice* device,
                                           const Environment& environment);

@@ -1,4 +1,4 @@
-// How long an NcclContext waits after a failure, and at its end. Internal to comm/nccl.
+// How long an NcclContext waits after a failure. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_SHUTDOWN_TIMES_H_
 #define MESHIFT_COMM_NCCL_SHUTDOWN_TIMES_H_
 
@@ -6,7 +6,7 @@
 
 namespace meshift {
 
-// After a failure: how long a waiting thread gives work on the device to end.
+// How long a waiting thread gives work on the device to end.
 constexpr std::chrono::nanoseconds kGrace = std::chrono::milliseconds(300);
 // How long a failed call, whose launch NCCL still works on, waits for the abort. An abort takes 0.6
 // to 1.0 s, since NCCL's threads poll every half second.

@@ -4,8 +4,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto event, NcclEvent::Create(context));
 //   MESHIFT_RETURN_IF_ERROR(event->Record(*stream));       // then event->Delay(*other_stream)
 //
-// One thread at a time uses a stream. Errors that a declaration does not name are the driver's.
-// Internal to comm/nccl.
+// One thread at a time uses a stream. Errors that a declaration does not name are those of the
+// context and the driver. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_STREAMS_H_
 #define MESHIFT_COMM_NCCL_STREAMS_H_
 

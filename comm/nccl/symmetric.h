@@ -29,8 +29,8 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
   static absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> Create(
       std::shared_ptr<NcclContext> context, std::shared_ptr<NcclGroup> group, int64_t number,
       int64_t bytes);
-  // Waits for all work so far, deregisters and frees the memory. If the context has failed, the
-  // memory is leaked, since its work may never end.
+  // Waits for all work so far, deregisters and frees the memory. If the context has failed or
+  // ended, or NCCL refuses, the memory is leaked, since its work may never end.
   ~NcclSymmetricBuffer() override;
 
   // Collective over the group.

@@ -1,16 +1,18 @@
 // Decides which plans of a list run as one program (comm/program/merge_programs.h). The decision
-// depends on the plans alone, so that it is the same on all ranks.
+// depends on the plans and two limits alone, so that it is the same on all ranks.
 //
 //   std::vector<const CoalesceTraits*> traits = ...;   // CoalesceTraitsOf(plan, max_bytes) each
 //   for (const std::vector<int>& run : Coalesce(traits, max_total)) { ... merge plans `run` ... }
 //
-// Plans run together if their collectives match: the same kinds, over the same mesh dims of the
-// same meshes, in the same order. Reductions must also have the same dtype, operation and divisor.
+// Plans may run together if their collectives match: the same kinds, over the same mesh dims of the
+// same meshes, in the same order. An all_reduce or reduce_scatter must also have the same dtype,
+// operation and divisor.
 //
-// A plan runs alone if it has a reduction in ascending order, which takes several calls, or a
-// reduction under a promise of more than `replicas`, since then no element's bits may depend on the
-// other data in the call. A plan also runs alone if a step sends many bytes: merged data is copied
-// once more on both sides, which is only worth it if a collective's start takes longer than that.
+// A plan runs alone if it has an all_reduce or reduce_scatter in ascending order, which takes
+// several calls, or one under a promise of more than `replicas`, since then no element's bits may
+// depend on the other data in the call. A plan also runs alone if a step sends many bytes: merged
+// data is copied once more on both sides, which is only worth it if a collective's start takes
+// longer than that.
 //
 // Refuses no plan, and merges nothing itself. Thread-safe.
 #ifndef MESHIFT_COMM_PROGRAM_COALESCE_H_

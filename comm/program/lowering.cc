@@ -310,7 +310,8 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
     memory.only_pieces = true;
     MESHIFT_ASSIGN_OR_RETURN(program, LowerInto(plan, rank, memory, options.one_buffer));
   }
-  // Lower again with the exact size, since even values lie at the end of the workspace.
+  // Lower again with the exact size, since values with even numbers lie at the end of the
+  // workspace.
   memory.workspace_bytes = program.workspace_bytes;
   return LowerInto(plan, rank, memory, options.one_buffer);
 }

@@ -54,10 +54,12 @@ struct LoweringOptions {
 // since all ranks of a root take part in making them (comm/executor/group_cache.h).
 //
 // The plan need not be verified: the program of any plan stays inside its buffers, and all members
-// of a group come to the same decisions. INVALID_ARGUMENT: `rank` is negative; the steps do not
-// lead from source to target; a step does not match its shardings; the workspace is too small;
-// strides have the wrong number, are too large, let elements of the target overlap, or cut a byte
-// of f4e2m1. UNIMPLEMENTED: a step's wire dtype is not the tensor's, or a mesh has over 64 dims.
+// of a group come to the same decisions. INVALID_ARGUMENT: `rank` is negative; the meshes, shapes
+// or steps do not lead from source to target; a step does not match its shardings; the workspace is
+// negative or too small; a cast is not defined; two meshes have 2^31 ranks or more together;
+// strides have the wrong number, are too large, may let elements of the target overlap, or cut a
+// byte of f4e2m1. UNIMPLEMENTED: a step's wire dtype is not the tensor's, or a mesh has over 64
+// dims.
 absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options = {});
 
 }  // namespace meshift

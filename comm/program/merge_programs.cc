@@ -197,7 +197,8 @@ class Merger {
     }
   }
 
-  // Adds an instruction of one part unchanged, except that its locations are moved.
+  // Adds an instruction of one part, with its locations, step and group moved to the merged
+  // program.
   void AddMoved(int part, const Instruction& instruction) {
     const Program& program = *parts_[part].program;
     Instruction moved = instruction;
