@@ -7,10 +7,11 @@
 //   executable->Enqueue(both.All(), {.workspace = w, .tensors = tensors}, *stream, &done);
 //
 // Gathers and messages are sent as bytes (u8), so that the parts may have different dtypes. A
-// merged call sends exactly the bytes of the parts' calls. Within its buffer, pieces are sorted by
-// alignment, descending: the largest power of two, at most 16, that divides a piece's size in
-// bytes. So the offset of each piece is a multiple of its alignment. comm/program/coalesce.h
-// decides which programs to merge. Internal to comm/. A pure function.
+// merged call sends exactly the bytes of the parts' calls. Within one member's data, pieces are
+// sorted by alignment, descending: the largest power of two, at most 16, that divides a piece's
+// size in bytes on all members. So the offset of each piece in the member's data is a multiple of
+// its alignment. comm/program/coalesce.h decides which programs to merge. Internal to comm/. A pure
+// function.
 #ifndef MESHIFT_COMM_PROGRAM_MERGE_PROGRAMS_H_
 #define MESHIFT_COMM_PROGRAM_MERGE_PROGRAMS_H_
 
@@ -31,7 +32,8 @@ struct MergePart {
 
 // The program of all parts. Part i is its tensor i. Step k of the result has call k
 // of each part, and the local instructions before it; the last step also has all instructions after
-// its call. workspace_bytes is the sum of the parts', plus the largest buffer of a call.
+// its call. workspace_bytes is the sum of the parts', plus the largest buffer of a call, each
+// rounded up to kWorkspaceAlignment.
 //
 // REQUIRES: all parts are programs of one rank; those with groups have the same meshes; call k has
 // the same kind and mesh dims in each part, and if it reduces, the same dtype and reduction. No
