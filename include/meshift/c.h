@@ -714,7 +714,7 @@ MESHIFT_EXPORT meshift_code meshift_nccl_engine_from_torchrun(int64_t timeout_ns
                                                               meshift_engine** engine,
                                                               char** error);
 // Wraps a CUstream of the caller as a stream of an NCCL engine. It must outlive the handle, which
-// neither waits for it nor destroys it.
+// neither waits for it nor destroys it. INVALID_ARGUMENT: a null stream, or another engine.
 MESHIFT_EXPORT meshift_code meshift_nccl_stream_wrap(meshift_engine* engine, void* cuda_stream,
                                                      meshift_stream** stream, char** error);
 
