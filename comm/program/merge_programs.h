@@ -7,10 +7,11 @@
 //   executable->Enqueue(both.All(), {.workspace = w, .tensors = tensors}, *stream, &done);
 //
 // Gathers and messages are sent as bytes (u8), so that the parts may have different dtypes. A
-// merged call sends exactly the bytes of the parts' calls. A member's block of its buffer has the
-// pieces sorted by alignment, descending: the largest power of two, at most 16, that divides a
-// piece's size in bytes. So the offset of each piece in the block is a multiple of its alignment.
-// comm/program/coalesce.h decides which programs to merge. Internal to comm/. A pure function.
+// merged call sends exactly the bytes of the parts' calls. Within one member's data, pieces are
+// sorted by alignment, descending: the largest power of two, at most 16, that divides a piece's
+// size in bytes on all members. So the offset of each piece in the member's data is a multiple of
+// its alignment. comm/program/coalesce.h decides which programs to merge. Internal to comm/. A pure
+// function.
 #ifndef MESHIFT_COMM_PROGRAM_MERGE_PROGRAMS_H_
 #define MESHIFT_COMM_PROGRAM_MERGE_PROGRAMS_H_
 
@@ -29,10 +30,10 @@ struct MergePart {
   std::vector<int> calls;
 };
 
-// The program of all parts. Part i is its tensor i. Step k of the result has call k of each part,
-// and the local instructions before it; the last step also has all instructions after its call.
-// workspace_bytes is the sum of the parts', plus the largest buffer of a call, each rounded up to a
-// multiple of kWorkspaceAlignment.
+// The program of all parts. Part i is its tensor i. Step k of the result has call k
+// of each part, and the local instructions before it; the last step also has all instructions after
+// its call. workspace_bytes is the sum of the parts', plus the largest buffer of a call, each
+// rounded up to kWorkspaceAlignment.
 //
 // REQUIRES: all parts are programs of one rank, with equally many `calls`; those with groups have
 // the same meshes; call k has the same kind and group in each part, and if it reduces, the same

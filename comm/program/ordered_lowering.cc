@@ -2,7 +2,7 @@
 // in ascending order of coordinates. Every member owns a slice of the result: it receives all
 // contributions to the slice and reduces them in order; an all_reduce then gathers the slices. So
 // an element's bits depend neither on its position in the tensor nor on the links between ranks.
-// The workspace holds all contributions to this rank's slice.
+// A piece (ProgramBuilder::TakePiece) holds all contributions to this rank's slice.
 #include <algorithm>
 #include <cstdint>
 #include <utility>

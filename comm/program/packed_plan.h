@@ -18,7 +18,8 @@ absl::StatusOr<Plan> PlanOfBytes(const Plan& plan);
 
 // Converts strides from elements to bytes; `shape` is in elements. A wrong number of strides stays
 // as it is, for Lower() to refuse; an empty list means row-major. INVALID_ARGUMENT if the last dim
-// is not contiguous or another stride is odd. Dims of size 1 may have any stride.
+// is not contiguous or another stride is odd. Dims of size 1 and tensors without elements may have
+// any strides.
 absl::StatusOr<Shape> StridesOfBytes(const Shape& shape, const Shape& strides);
 
 }  // namespace meshift

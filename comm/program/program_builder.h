@@ -66,9 +66,8 @@ class ProgramBuilder {
   // Adds a mesh to the program, and sets it.
   void AddMesh(DeviceMesh mesh);
   // Begins the next step, after which the rank holds `box` in `dtype`. Value 0 is the source, and
-  // the last one the target. Odd values between them lie at the low end of the workspace (or of a
-  // consumed source, if they fit), even ones at the high end. INVALID_ARGUMENT if the workspace is
-  // too small.
+  // the last one the target. Odd values between them lie at the low end of the workspace or of a
+  // consumed source, even ones at the high end. INVALID_ARGUMENT if the workspace is too small.
   absl::Status BeginStep(DType dtype, const Box& box);
   const Value& in() const { return in_; }    // the value before the step
   const Value& out() const { return out_; }  // the value after the step
@@ -78,11 +77,11 @@ class ProgramBuilder {
   // Takes memory between the values, until the step ends. INVALID_ARGUMENT if there is not enough.
   absl::StatusOr<Location> TakePiece(int64_t bytes);
   // No later instruction reads the value before this step. If it is a consumed source, its memory
-  // is free from now on.
+  // is free from now on, unless ProgramMemory::only_pieces is set.
   void EndInput();
 
-  // Copies `part`, a box inside both values. Successive copies become one instruction, which may
-  // run them in any order, unless FlushCopies is called between them.
+  // Copies `part`, a box inside both values. Successive copies of one dtype become one instruction,
+  // which may run them in any order, unless FlushCopies is called between them.
   void AddCopy(const Value& from, const Value& to, const Box& part);
   void FlushCopies();
   void AddFillZero(Location dst, int64_t bytes);  // does nothing for 0 bytes

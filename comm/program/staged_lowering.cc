@@ -11,8 +11,8 @@
 //
 // All messages are sent in the step's group, so no other communicators are needed. The additions
 // and their dtypes are the same as if an owner received all contributions itself
-// (Reduction::block). INVALID_ARGUMENT unless the step has two stages, and blocks of two or more
-// members divide a larger group evenly.
+// (Reduction::block). Stages::Create returns INVALID_ARGUMENT unless the step has two stages, and
+// blocks of two or more members divide a larger group evenly.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -81,8 +81,8 @@ void AddMessage(int64_t number, Location at, int64_t count, std::vector<ProgramM
 }
 
 // The memory of both stages: a slot for each member of the block, as long as the longest column, in
-// the dtype that is sent. If the dtype of accumulation differs, there are slots in that dtype too.
-// Stage 1 reduces into the first slot; stage 2 receives into the slots from the second one on.
+// the dtype that stage 1 sends. If the dtype of accumulation differs, there are slots in that dtype
+// too. Stage 1 reduces into the first slot, and stage 2 receives into the second one.
 struct Slots {
   Location in;
   Location wide;

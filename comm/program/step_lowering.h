@@ -35,12 +35,12 @@ class StepLowering {
                bool one_buffer)
       : mesh_(mesh), rank_(rank), me_(std::move(me)), build_(*build), one_buffer_(one_buffer) {}
 
-  // Adds the step's group to the program, unless the tensor has no elements. Every rank must do
-  // this, even if its group has nothing to do or it is in no group.
+  // Adds the group of a collective step to the program, unless the tensor has no elements. Every
+  // rank must do this, even if its group has nothing to do or it is in no group.
   static void AddGroupOf(const Step& step, ProgramBuilder* build);
 
-  // INVALID_ARGUMENT if the step does not match its shardings, or the workspace is too small.
-  // INTERNAL for a relabel, which AddCrossing lowers.
+  // INVALID_ARGUMENT if the step is invalid or does not match its shardings, or the workspace is
+  // too small. INTERNAL for a relabel, which AddCrossing lowers.
   absl::Status Add(const StepGeometry& g, const Sharding& before, const Step& step);
   // Lowers a plan without steps: copies `source` to `target`.
   absl::Status AddWithoutSteps(const Value& source, const Value& target);
@@ -103,13 +103,14 @@ class StepLowering {
   absl::StatusOr<Reduction> ReductionOf(const Step& step) const;
   int64_t SelfOf(const Members& members) const;
 
-  // Returns `value` if it is row-major, else a row-major place of its size in the workspace.
+  // Returns `value` if it is row-major, else a row-major piece of its size.
   absl::StatusOr<Value> RowMajorLike(const Value& value);
-  // Returns the value before the step, or a copy of it in such a place.
+  // Returns the value before the step, or a copy of it in such a piece.
   absl::StatusOr<Value> RowMajorIn();
   // Copies `place` to the value after the step, unless it is that value.
   void CopyToOut(const Value& place);
-  // Lowers a step whose two values share memory: `lower` works on a copy of the smaller one.
+  // Lowers a step whose two values share memory: while `lower` runs, a piece replaces the smaller
+  // one.
   absl::Status LowerApart(absl::FunctionRef<absl::Status()> lower);
   static Location Shift(Location at, int64_t bytes) { return ProgramBuilder::Shift(at, bytes); }
 

@@ -100,7 +100,8 @@ void CallRecord::StartWatching() {
 }
 
 // The pause between two checks: 1/16 of the shorter time-out, so that a hang is seen with little
-// delay. At most 100 ms if on_ended or the trigger file depends on the checks, else 1 s.
+// delay. At least 5 ms; at most 100 ms if on_ended or the trigger file depends on the checks, else
+// 1 s.
 nanoseconds CallRecord::Tick() const {
   const Timeouts timeouts = engine_->timeouts();
   const nanoseconds least = std::min(timeouts.setup, timeouts.running);

@@ -10,10 +10,12 @@
 // The record keeps the last RecordOptions::calls calls in memory. It is written to a file on
 // request, and on the engine's first failure if there is a folder for it. Internal to comm/.
 //
-// The watchdog is one thread per engine, from the first call until the last redistributor is
-// destroyed, unless RecordOptions::watchdog is false. It checks the oldest unfinished call of each
-// redistributor. The time-out counts from the time when that call could run: the latest of when it
-// was issued, when the calls before it ended, and when the events that it waits for were reached.
+// The watchdog is one thread per engine, from the first recorded call until the last redistributor
+// is destroyed, unless RecordOptions::watchdog is false. It checks the oldest unfinished call of
+// each redistributor. The time-out counts from the time when that call could run: the latest of
+// when it was issued, when the calls before it ended, and when the events that it waits for were
+// reached. In an engine without a thread of its own only attended time counts
+// (CallerProgress::AttendedSinceNs).
 #ifndef MESHIFT_COMM_RECORD_CALL_RECORD_H_
 #define MESHIFT_COMM_RECORD_CALL_RECORD_H_
 
@@ -56,7 +58,7 @@ class CallSource {
   CallSource(const CallSource&) = delete;
   CallSource& operator=(const CallSource&) = delete;
 
-  // Allocates now what the first call would.
+  // As CallRing::Reserve().
   void Reserve();
   // As CallRing::Begin().
   CallSlot* Begin(const CallHead& head, EventList* done);
@@ -65,11 +67,13 @@ class CallSource {
   // The source has failed: its calls are no longer watched, and the record keeps their present
   // state.
   void BeginFailure(const absl::Status& status);
-  // Writes the record if this was the engine's first failure: on this thread, before it returns, if
-  // `may_block`; else on the watchdog's.
+  // Writes the record if this was the engine's first failure and there is a folder for it: on this
+  // thread if `may_block` or without a watchdog; else on the watchdog's. With `may_block` the
+  // watchdog may begin first: then this returns at once, and AwaitDump() waits for the record.
   void EndFailure(bool may_block);
-  // Ends the watching of its calls; waits for a running `on_failure`. BeginFailure and EndFailure
-  // are still allowed. May be called twice, by one thread.
+  // Ends the watching of its calls; waits for a running `on_failure` or `health`. The last source
+  // to leave waits for the watchdog's thread to end. BeginFailure and EndFailure are still allowed.
+  // May be called twice, by one thread.
   void Leave();
   // "ranks 0-3 #0": the ranks, shortened if they are many, and a number among the sources with
   // these ranks. Equal on all of them.
@@ -101,7 +105,8 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
   bool logs() const { return options_.on_log != nullptr; }
   absl::StatusOr<std::string> Dump(const std::string& folder) override;
   absl::Status DumpError(const absl::Status& error) override;
-  // Waits at most two seconds while another thread writes the record of a failure.
+  // Waits at most two seconds for another thread to write the record of a failure. Does not wait on
+  // the watchdog's thread.
   void AwaitDump();
 
  private:
@@ -145,7 +150,7 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
   std::thread thread_ MESHIFT_GUARDED_BY(mutex_);
   // Only the watchdog's thread uses these.
   int64_t trigger_seen_ns_ = 0;  // the trigger file's time of modification when last seen
-  std::vector<bool> unhealthy_;  // sources whose groups had failed at the last check
+  std::vector<bool> unhealthy_;  // sources whose groups had failed at an earlier check
 };
 
 inline CallSlot* CallSource::Begin(const CallHead& head, EventList* done) {

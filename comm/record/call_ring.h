@@ -7,9 +7,9 @@
 //   ... on another thread ...
 //   ring.Poll(&oldest);
 //
-// A new call replaces the oldest one. Begin takes a lock for a few instructions. Begin and End do
-// not allocate in a steady state: the events of finished calls are reused. Times in ns are on the
-// steady clock.
+// A new call replaces the oldest one that is not being issued. Begin takes a lock, End none. Begin
+// and End do not allocate in a steady state: the events of finished calls are reused. Times in ns
+// are on the steady clock.
 #ifndef MESHIFT_COMM_RECORD_CALL_RING_H_
 #define MESHIFT_COMM_RECORD_CALL_RING_H_
 
@@ -78,7 +78,7 @@ struct alignas(128) CallSlot {
   EventList done;
   EventList after;
   int64_t after_number = -1;
-  // Set to -1 by Begin, and later by Poll.
+  // Set to -1 by Begin, and later by PollSlot.
   int64_t started_ns = -1;  // while in flight: when the events that it waits for were reached
   int64_t ended_ns = -1;
 
@@ -114,8 +114,9 @@ struct OldestCall {
 class CallRing {
  public:
   using Reporter = std::function<void(const EndedCall&)>;
-  // `size` is the number of slots. `report` may be null; it gets each call that has ended, or that
-  // lost its slot before. `engine` must outlive all sources.
+  // `size` is the number of slots. `report` may be null; it gets each call that Poll() or Begin()
+  // finds ended, or that lost its slot before, unless its source is closed. It runs under the lock
+  // and must not call the ring. `engine` must outlive all sources.
   CallRing(Engine* engine, int64_t size, Reporter report);
 
   // Returns the source's number: a new one, or that of a removed source without remembered calls.
@@ -128,13 +129,15 @@ class CallRing {
 
   // Makes now the events that the first call would make.
   void Reserve();
-  // Begins a call. Replaces the first events in `done` by ones that may be recorded again. Null if
-  // the ring is full of calls that are being issued.
+  // Begins a call. While there are spare events, replaces those of the first head.num_done in
+  // `done` that may not be recorded again. `done` may be null. Returns null if the ring is full of
+  // calls that are being issued.
   ABSL_ATTRIBUTE_HOT CallSlot* Begin(uint32_t source, const CallHead& head, EventList* done);
   // Ends the issuing of a call. Called by the thread that called Begin.
   ABSL_ATTRIBUTE_HOT void End(CallSlot* slot, const CallTail& tail);
 
-  // Finds out which calls have ended, and the oldest unfinished call of each source.
+  // Finds out which calls have ended, and the oldest unfinished call of each source. Skips closed
+  // sources.
   void Poll(std::vector<OldestCall>* oldest);
   // Copies of all remembered calls, ordered by number.
   std::vector<RecordedCall> Snapshot();
@@ -157,13 +160,15 @@ class CallRing {
   bool IsReached(const CallSlot& slot) const;
   void Evict(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
   void MakeSpare() MESHIFT_REQUIRES(mutex_);
-  // Reserves space for this many events in each slot.
+  // Reserves space for this many events in each slot that is not being issued.
   void MakeRoom(size_t num_events) MESHIFT_REQUIRES(mutex_);
   // Moves the slot's events to the spare ones, or releases them.
   void Recycle(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
-  // Recycles the events of the oldest calls, up to the first unfinished one.
+  // Recycles the events of some of the oldest calls, at most up to the first unfinished one of an
+  // open source.
   void RecycleEnded() MESHIFT_REQUIRES(mutex_);
-  // Replaces those of the first `size` events that have other references, while spares remain.
+  // Replaces those of the first `size` events that are null or have other references, while spares
+  // remain.
   void TakeEvents(size_t size, EventList* events) MESHIFT_REQUIRES(mutex_);
   // Whether the call has ended; if so, sets its times.
   bool PollSlot(CallSlot* slot, const TickClock::Reading& now) MESHIFT_REQUIRES(mutex_);

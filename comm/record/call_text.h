@@ -2,7 +2,7 @@
 // comm/redistribution/redistributor_record.cc makes it and keeps to the limits below.
 //
 //   auto text = std::make_shared<CallText>();
-//   text->plan = "plan 6f..: f32[8] P -> R";
+//   text->plan = "plan 6f..: f32[8] on dp=4 as P -> R";
 //   text->groups = {"0-3"};
 //   text->steps = {{.op = "all_reduce", .count_in = 8, .count_out = 8, .bytes = 32}};
 #ifndef MESHIFT_COMM_RECORD_CALL_TEXT_H_

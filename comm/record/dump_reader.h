@@ -80,7 +80,8 @@ struct DumpFile {
 };
 
 // INVALID_ARGUMENT has the problem, and the byte of a syntax error. Skips unknown members. Time and
-// memory are linear in the text, which may have at most kMaxBytes.
+// memory are linear in the text, which may have at most kMaxBytes, apart from the lists of ranks:
+// together they have at most 2 * kMaxRanks.
 absl::StatusOr<DumpFile> ReadDump(std::string_view text);
 
 // Parses ascending ranks below DumpFile::kMaxRanks: "0-3,7". INVALID_ARGUMENT: any other text.
@@ -91,7 +92,7 @@ struct DumpFolder {
   std::vector<std::string> problems;  // of unreadable files: "name: problem"
 };
 // Reads all files "meshift-*.json" of the folder, with two threads. Files that are not regular
-// count as problems. NOT_FOUND: the folder does not exist, or has no such file. INVALID_ARGUMENT:
+// count as problems. NOT_FOUND: the folder cannot be opened, or has no such file. INVALID_ARGUMENT:
 // it has more than a million of them.
 absl::StatusOr<DumpFolder> ReadDumpFolder(const std::string& folder);
 

@@ -22,7 +22,7 @@ namespace meshift {
 // negative `ns`, which is unknown, gives -1.
 int64_t UnixNs(const DumpFile& file, int64_t ns);
 
-// The first call of a redistributor that some rank has not ended.
+// The first call of a redistributor that some rank has begun and not ended.
 struct StuckCall {
   struct LateRank {
     int64_t rank = 0;
@@ -66,7 +66,7 @@ struct DumpReport {
   int64_t world_size = 0;
   int64_t num_files = 0;
   std::vector<int64_t> missing;  // ranks of the world without a record
-  std::optional<Failure> first;  // the failure in the earliest record
+  std::optional<Failure> first;  // the failure in the earliest record that has one
   std::vector<StuckCall> stuck;  // by the names of the redistributors
   std::vector<Disagreement> disagreements;
 };

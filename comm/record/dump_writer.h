@@ -3,8 +3,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::string path, WriteDump(dump, "/var/tmp/job7"));
 //     // "/var/tmp/job7/meshift-node3-rank00012.json"
 //
-// Does not check the Dump. Cuts each text, also a list of ranks, to 4,096 bytes. Safe for
-// concurrent use, except for two writes of one rank to one folder.
+// Does not check the Dump. Cuts each text to 4,096 bytes, except the ranks of a redistributor. Safe
+// for concurrent use, except for two writes of one rank to one folder.
 #ifndef MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 #define MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 
@@ -35,18 +35,19 @@ struct Dump {
   int64_t written_unix_ns = 0;
   int64_t now_ns = 0;  // on the steady clock, as the calls' times
   Timeouts timeouts;
-  absl::Status failure;  // the first; OK: written on demand
+  absl::Status failure;  // the engine's first; OK: none
   std::vector<DumpedSource> sources;
   std::vector<RecordedCall> calls;  // by number
 };
 
 // The file's text. A call takes about 100 bytes. After the first 4 MiB of plans, plans are written
-// without their steps. ReadDump reads all such texts.
+// without their steps. ReadDump reads the text, within its limits, if each redistributor has ranks.
 std::string DumpText(const Dump& dump);
 // Replaces the file atomically and syncs it to disk. Makes the folder if only its last part is
 // missing. Returns the path. UNAVAILABLE: the system refuses; the message names the path.
 absl::StatusOr<std::string> WriteDump(const Dump& dump, const std::string& folder);
-// This machine's name; characters other than letters, digits and '.' become '-'.
+// This machine's name; characters other than letters, digits and '.' become '-'. "host" if it is
+// unknown or empty.
 std::string DumpHostName();
 
 }  // namespace meshift

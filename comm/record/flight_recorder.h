@@ -14,9 +14,9 @@
 // it then names the rank as missing. Blocks of different sizes get their mean size, rounded up,
 // since the analyser reports different sizes as a mismatch.
 //
-// Left out are local steps, steps and groups that the record omits (CallText), calls whose plan is
-// unknown, calls before the first that all ranks remember, and all but the last 200,000 entries of
-// a rank.
+// Left out are local steps, steps and groups that the record omits (CallText, DumpText), calls
+// whose plan is unknown, calls before the first that all ranks remember, and all but the last
+// 200,000 entries of a rank.
 #ifndef MESHIFT_COMM_RECORD_FLIGHT_RECORDER_H_
 #define MESHIFT_COMM_RECORD_FLIGHT_RECORDER_H_
 
@@ -35,8 +35,9 @@ namespace meshift {
 // By name of redistributor: the first call that all ranks remember, apart from those without calls.
 std::map<std::string, int64_t> FirstCommonCalls(absl::Span<const DumpFile> files);
 
-// The pickle of one rank's record, with at most the last 200,000 entries. RESOURCE_EXHAUSTED: all
-// groups together have more than 4 Mi ranks.
+// The pickle of one rank's record, with at most the last 200,000 entries. INVALID_ARGUMENT: a
+// plan's group is not a list of ascending ranks, such as one that the writer has cut.
+// RESOURCE_EXHAUSTED: all groups together have more than 4 Mi ranks.
 absl::StatusOr<std::string> ToPyTorchFlightRecord(
     const DumpFile& file, const std::map<std::string, int64_t>& first_calls);
 // The pickle of a rank without a record.

@@ -1,4 +1,4 @@
-// A clock that costs one instruction per reading: the processor's time-stamp counter, if the kernel
+// A cheap clock: the processor's time-stamp counter, which takes one instruction, if the kernel
 // itself keeps time with it; else the steady clock. Ticks become nanoseconds later, in ToNs().
 //
 //   const TickClock clock;

@@ -55,7 +55,7 @@ absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
       plan.fingerprint().ToString(), Name(asked), engine.name(), Name(engine.native_invariance));
 }
 
-// The approximate size of an entry, without the plan, which the planner's cache counts.
+// The approximate size of an entry without its plan.
 int64_t BytesOf(const PlanEntry& entry) {
   const Program& program = entry.call->parts[0].program->program;
   const auto bytes_of = [](const auto& list) {

@@ -4,10 +4,11 @@
 //   MESHIFT_ASSIGN_OR_RETURN(Call * call, cache.CallOf(*entry, layouts));
 //
 // Plans come from a PlannerCache, which several redistributors may share. This cache keeps the
-// programs that are lowered from them for this rank, within a limit in bytes. It makes no
-// communicators, so that a refused call changes nothing. Not thread-safe. Errors: those of MakePlan
-// and Lower(). INVALID_ARGUMENT: `check_mesh` refuses a mesh, or a plan of the caller breaks a
-// rule. FAILED_PRECONDITION: a plan of the caller needs reductions of the engine that are
+// programs that are lowered from them for this rank: those for row-major tensors within a limit in
+// bytes, others and merged ones within limits in number. It makes no communicators, so that a
+// refused call changes nothing but caches. Not thread-safe. Errors: those of MakePlan, Lower(),
+// MergePrograms and `check_mesh`. INVALID_ARGUMENT: a plan of the caller breaks a rule.
+// FAILED_PRECONDITION: a plan of the caller needs reductions of the engine that are
 // batch-invariant, and this engine's are not.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
@@ -116,9 +117,9 @@ struct FingerprintKey {
 class PlanCache {
  public:
   // `planner`: its options have no reduce_dtype. `verify`: whether to verify plans of the caller.
-  // `max_bytes`: the approximate limit of the programs of plans that the planner made, and the same
-  // again for plans of the caller. `coalesce_bytes`: for CoalesceTraitsOf(). `check_mesh` is called
-  // for each mesh of a new plan.
+  // `max_bytes`: the approximate limit of the row-major programs of plans that the planner made,
+  // and the same again for plans of the caller. `coalesce_bytes`: for CoalesceTraitsOf().
+  // `check_mesh` is called for each mesh of a new plan.
   PlanCache(int64_t rank, std::shared_ptr<PlannerCache> planner, bool verify, int64_t max_bytes,
             int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
       : rank_(rank),

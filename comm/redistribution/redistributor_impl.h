@@ -6,7 +6,7 @@
 //
 // Public functions have the limits and errors of those of Redistributor (meshift/redistributor.h)
 // that call them. They are safe for concurrent use, except for last_run(): `issuing_` serialises
-// calls. After the first error of the engine or of a peer, all calls return that error.
+// calls. After the first failure (Fail), all collective calls return its error.
 //
 // The functions of a cached call are marked hot. Linkers place such functions together, so that a
 // call with cold caches touches fewer pages (//bench:submission_lines measures that).
@@ -155,7 +155,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   // Stores the first error, and aborts all calls. `tell`: sends the error to the peers, and returns
   // the first error; else returns `status`.
   absl::Status Fail(const absl::Status& status, bool tell);
-  // As Fail, for an engine's error in a call: asks the peers for a better explanation first.
+  // As Fail, for an engine's error in a call: asks the peers for a better explanation first, unless
+  // the error is the caller's own.
   absl::Status FailCall(int64_t call, const absl::Status& status);
 
   // Runs `call` with issuing_ locked, in the order of tickets. Does nothing if this rank is not in
@@ -172,7 +173,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     return handle;
   }
 
-  // As TicketLine::Enter.
+  // As TicketLine::Enter; a missing ticket also fails the redistributor.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket) MESHIFT_REQUIRES(issuing_);
   // The cached call of a plan for the tensor's layouts. `may_be_null`: the tensor need not have
   // memory.
@@ -201,7 +202,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
       MESHIFT_REQUIRES(issuing_) {
     return RunOne(plan, plan.call->fingerprint, plan.call->text, tensor, workspace, after);
   }
-  // Checks a list, and looks up its call. Fills the list_ members; changes nothing else.
+  // Checks a list, and looks up its call. Fills list_plans_, list_calls_ and list_ranges_, and adds
+  // to plans_; changes nothing else.
   absl::StatusOr<std::shared_ptr<Call>> CheckList(absl::Span<const Redistribution> list,
                                                   bool may_be_null) MESHIFT_REQUIRES(issuing_);
   absl::Status CheckPool(const SymmetricUse& use) const;
@@ -224,7 +226,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     return nothing ? absl::OkStatus() : MarkAfter(after, run);
   }
   absl::Status MarkAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_);
-  // BeginIssue() takes the next number, compares the call with the peers', and makes its groups.
+  // BeginIssue() takes the next number as TakeNumber does, and makes the call's groups.
   // Then the caller puts its work on streams. EndIssue() gets the status of that, and ends the
   // call's entry in the record. `run` is null if the call is only prepared.
   struct Issued {
@@ -236,7 +238,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
       MESHIFT_REQUIRES(issuing_);
   ABSL_ATTRIBUTE_HOT absl::Status EndIssue(const Issued& issued, absl::Status status, Run* run)
       MESHIFT_REQUIRES(issuing_);
-  // Takes the next number, and compares it with the peers'.
+  // Takes the next number and posts the call. If the agreement asks for it, waits until the peers
+  // have announced theirs, and compares them.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> TakeNumber(const Fingerprint& fingerprint,
                                                         const Text& text)
       MESHIFT_REQUIRES(issuing_);
@@ -285,7 +288,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   CallSource* recorder_ = nullptr;  // source_ if calls are recorded, else null
   mutable Mutex issuing_;
   TicketLine line_ MESHIFT_GUARDED_BY(issuing_);
-  int64_t num_calls_ MESHIFT_GUARDED_BY(issuing_) = 0;  // including those of Prepare()
+  int64_t num_calls_ MESHIFT_GUARDED_BY(issuing_) = 0;  // with Prepare() and pools
   int64_t num_runs_ MESHIFT_GUARDED_BY(issuing_) = 0;
   Run* free_ MESHIFT_GUARDED_BY(issuing_) = nullptr;  // a linked list
   std::atomic<Run*> given_back_ = nullptr;            // a linked list, from any thread

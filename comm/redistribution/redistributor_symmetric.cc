@@ -18,7 +18,8 @@
 namespace meshift::run_internal {
 namespace {
 
-// INVALID_ARGUMENT unless the tensor is contiguous memory at its offset in its block.
+// INVALID_ARGUMENT unless the tensor is contiguous memory at its offset in its block, or has no
+// block or no elements.
 absl::Status CheckPlace(const char* name, const TensorView& view, const SymmetricTensor& tensor,
                         const SymmetricBlock& block) {
   if (tensor.block == 0 || NumElements(view.shape) == 0) return absl::OkStatus();

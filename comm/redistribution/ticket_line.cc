@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often a waiting thread checks `health` and `timeout`.
+// The longest pause of a waiting thread between two checks of `health` and `timeout`.
 constexpr std::chrono::milliseconds kLook(50);
 
 }  // namespace

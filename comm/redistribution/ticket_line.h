@@ -27,11 +27,11 @@ class TicketLine {
 
   // Waits until all tickets before `ticket` have left. INVALID_ARGUMENT: the ticket is negative or
   // was used before, or only some calls have tickets. DEADLINE_EXCEEDED names the ticket that was
-  // missing for `timeout()`. An error of `health` ends the waiting. Both functions are called
-  // regularly.
+  // missing for `timeout()`. An error of `health` ends the waiting and is returned. Both functions
+  // are called regularly while it waits. Without a ticket it does not wait.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket, Timeout timeout,
                      absl::FunctionRef<absl::Status()> health);
-  // Whether Enter would only check `health`.
+  // True: Enter would only check `health`. False: Enter must be called.
   bool IsOpenTo(std::optional<int64_t> ticket) const { return !ticket && with_tickets_ == false; }
   // Ends the call. `made`: it was not refused. A refused call uses its ticket too.
   void Leave(std::optional<int64_t> ticket, bool made) {

@@ -35,9 +35,10 @@ struct PlainTensor {
   int64_t bytes = 0;  // 0: no view passes the fast check
 };
 
-// A fast check. True if both views are row-major with these dtypes and shapes, not null, on one
-// device that the engine can use, and do not overlap. Then all checks below pass, and LayoutsOf()
-// returns the defaults unless the source is consumed. False means that the checks must be made.
+// A fast check. True only if both views are row-major with these dtypes and shapes, have elements,
+// are not null, are on one device that the engine can use, and do not overlap, and the target is
+// not read-only. Then CheckViews() returns the default options, unless the source is consumed.
+// False means that CheckViews() must be called.
 ABSL_ATTRIBUTE_HOT bool ArePlain(const TensorView& source, const PlainTensor& plain_source,
                                  const TensorView& target, const PlainTensor& plain_target,
                                  const Device& device);
@@ -77,9 +78,10 @@ struct LocalShapes {
   bool has_target;
 };
 
-// Makes all checks above for the views of a plan's tensors on `rank`, then returns LayoutsOf().
-// INVALID_ARGUMENT also if the views are on different devices, or not on the engine's device
-// (TensorView::device), or a view has elements although the rank is not in the tensor's mesh.
+// Makes CheckView and CheckTarget for the views of a plan's tensors on `rank`, then returns
+// LayoutsOf(). INVALID_ARGUMENT also if the target, or a consumed source, is read-only; if the
+// views are on different devices, or not on the engine's device (TensorView::device); or if a view
+// has elements in memory although the rank is not in the tensor's mesh.
 absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const Device& device,
                                            const LocalShapes& shapes, const TensorView& source,
                                            const TensorView& target, bool consume_source);

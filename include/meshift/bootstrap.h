@@ -38,9 +38,9 @@ struct JobRank {
 // works while a rank computes or hangs in a collective.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto root, control->Join(mesh_ranks, on_failure));
-//   root->Post({.call = 7, .high = f.high, .low = f.low, .what = "plan 6f..: P -> R"}, false);
+//   root->Post({.call = 7, .high = f.high, .low = f.low, .what = &text}, /*announce=*/false);
 //   ... no answer in time ...
-//   return root->Explain(7, status);   // "...; rank 3 has made 6 calls; rank 5 is in call 7 ..."
+//   return root->Explain(7, status);   // "...; rank 3 has not made call 7, only 6 before it"
 //
 // Each rank of a world has one ControlChannel, from its Bootstrap.
 // Everything is safe for concurrent use.
@@ -63,25 +63,26 @@ class ControlRoot {
   virtual ~ControlRoot() = default;
 
   // Remembers this rank's post for peers that ask; it replaces the post made kRememberedPosts calls
-  // before. Never waits and never allocates unless `announce` is set. Then the post is also sent to
-  // the peers, so that their Await() can see it.
+  // before. Never waits and never allocates, unless it calls `on_failure` or `announce` is set.
+  // Then the post is also sent to the peers, so that their Await() can see it.
   virtual void Post(const CallPost& post, bool announce) = 0;
   // Waits until all ranks have announced `call`. FAILED_PRECONDITION: two ranks have different
-  // plans; the message names both. DEADLINE_EXCEEDED: the message names the ranks that have not
-  // announced it. Also returns at once with the error of Health(), or with the one given to Fail().
-  // Calls `meanwhile`, unless null, repeatedly while it waits.
+  // plans; the message names both. After `timeout` returns Explain() of a DEADLINE_EXCEEDED. Also
+  // returns at once with the error of Health(), with the one given to Fail(), or with UNAVAILABLE
+  // if rank 0, which has the hub, has left. Calls `meanwhile`, unless null, repeatedly while it
+  // waits.
   virtual absl::Status Await(int64_t call, std::chrono::nanoseconds timeout,
                              const std::function<void()>& meanwhile = nullptr) = 0;
   // Asks the peers for their position, and returns `error` with their answers about `call`: the
   // ranks that have not made it, those that make it with another plan (the code is then
-  // FAILED_PRECONDITION), and those that have left. Takes at most half a second.
+  // FAILED_PRECONDITION), those that have left, and those that do not answer. If a rank has called
+  // Bootstrap::Leave(), returns its reason instead. Takes at most half a second.
   virtual absl::Status Explain(int64_t call, const absl::Status& error) = 0;
   // Reports to the peers that this rank has failed; only the first call counts. Returns once the
   // message is sent, after at most half a second, so that the process may exit. Must not be called
   // from `on_failure`.
   virtual void Fail(const absl::Status& error) = 0;
-  // OK, or the first failure of a peer: the error that it reported, or that its process has ended.
-  // Cheap.
+  // OK, or the error with which `on_failure` was called. Cheap.
   virtual absl::Status Health() const = 0;
 };
 
@@ -89,11 +90,12 @@ class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
   // Joins the root over `ranks` (ascending world ranks that include this one). All of them join
-  // their roots in the same order. Does not wait. UNAVAILABLE: a rank's process has ended, or it
-  // left without joining.
-  // `on_failure`: called once, from another thread or within Post, when a peer fails, ends, or
-  // leaves without having made a call that was posted here; never after the root is destroyed. It
-  // must not destroy the root.
+  // their roots in the same order. Does not wait. INVALID_ARGUMENT: other ranks, or a list of ranks
+  // whose text has more than 1 MiB. UNAVAILABLE: a rank's process has ended, or it left without
+  // joining. Otherwise the error with which one of the ranks has failed or left.
+  // `on_failure`: called at most once, from another thread or within Post, when a peer fails, ends,
+  // or leaves without having made a call that was posted here; never after the root is destroyed.
+  // It must not destroy the root.
   virtual absl::StatusOr<std::unique_ptr<ControlRoot>> Join(
       absl::Span<const int64_t> ranks, std::function<void(const absl::Status&)> on_failure) = 0;
 };
@@ -130,11 +132,13 @@ class Bootstrap {
                                                             const std::string& address,
                                                             Timeout timeout = kDefaultTimeout);
   // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The port of
-  // the hub is MESHIFT_PORT if set, else MASTER_PORT. If torchrun itself listens on MASTER_PORT
-  // (TORCHELASTIC_USE_AGENT_STORE=True), the hub takes a free port, and rank 0 publishes it in
-  // torchrun's store. TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT and MESHIFT_SECRET tell jobs
-  // and restarts apart; ranks prove that they know them. MESHIFT_SOCKET_IFNAME is Listen()'s
-  // `interfaces`. FAILED_PRECONDITION also if a required variable is not set. `getenv`: for tests.
+  // the hub is MESHIFT_PORT if set, else MASTER_PORT. But if torchrun itself listens on MASTER_PORT
+  // (TORCHELASTIC_USE_AGENT_STORE=True) and MESHIFT_PORT is not set, the hub takes a free port, and
+  // rank 0 publishes it in torchrun's store. TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT,
+  // MASTER_PORT and MESHIFT_SECRET tell jobs and restarts apart; ranks prove that they know them.
+  // MESHIFT_SOCKET_IFNAME is Listen()'s `interfaces`; if it is empty and the job has several hosts,
+  // the hub listens on MASTER_ADDR if that is an address of this host, else on all addresses.
+  // FAILED_PRECONDITION also if a required variable is not set. `getenv`: for tests.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> FromTorchrun(
       Timeout timeout = kDefaultTimeout,
       const std::function<const char*(const char*)>& getenv = {});
@@ -146,7 +150,8 @@ class Bootstrap {
   // Returns the bytes that each rank passed, by rank. A rank may pass at most 4 MiB, or 128 MiB /
   // world_size if that is less, else INVALID_ARGUMENT. Collective. DEADLINE_EXCEEDED: the message
   // names the ranks that are missing and those that the hub refused, or says that the hub does not
-  // answer. UNAVAILABLE: a rank's process has ended.
+  // answer. UNAVAILABLE: a rank's process has ended, or it has left. Otherwise the reason of a rank
+  // that has called Leave().
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine) = 0;
   // Leaves the job because of an error of this rank (memory, a bad option, a wrong plan), in any
   // state, also before its first call. All current and later Exchange calls of the other ranks, and

@@ -30,7 +30,7 @@
 // meshift_free; it stays NULL if out of memory. A function that fails sets its output handles and
 // texts to NULL. INVALID_ARGUMENT: an argument is NULL but must not be; the `size` of a struct is
 // wrong; a text or a number is invalid; an index is negative, or not below the number of items.
-// RESOURCE_EXHAUSTED: out of memory. Functions throw no exceptions.
+// RESOURCE_EXHAUSTED: out of memory. INTERNAL: an unexpected exception. Functions throw none.
 //
 // Units. Times are in nanoseconds (names end in _ns), memory and offsets in bytes, `count` and
 // strides in elements, unless a comment says otherwise.
@@ -280,11 +280,11 @@ MESHIFT_EXPORT meshift_code meshift_plan_make(const meshift_sharding* from,
                                               const meshift_options* options, meshift_plan** plan,
                                               char** error);
 // Reads the output of meshift_plan_text and meshift_plan_json. The plan may be wrong: see
-// meshift_plan_verify.
+// meshift_plan_verify. UNIMPLEMENTED: a newer version of the format.
 MESHIFT_EXPORT meshift_code meshift_plan_read(const char* text, meshift_plan** plan, char** error);
 MESHIFT_EXPORT void meshift_plan_destroy(meshift_plan* plan);
 // The plan as readable text, and as JSON; docs/plan_format.md defines both formats. `indent`:
-// spaces per level, -1 for one line.
+// spaces per level, at most 16; -1 for one line.
 MESHIFT_EXPORT meshift_code meshift_plan_text(const meshift_plan* plan, char** text, char** error);
 MESHIFT_EXPORT meshift_code meshift_plan_json(const meshift_plan* plan, int32_t indent, char** json,
                                               char** error);
@@ -387,7 +387,7 @@ MESHIFT_EXPORT size_t meshift_explanation_count(const meshift_explanation* expla
 // The pointers are valid until the explanation is destroyed.
 typedef struct meshift_alternative {
   size_t size;
-  const char* verdict;  // "best", "costs more", "breaks promise", ...
+  const char* verdict;  // "best", "costs more", "breaks the promise", ...
   const char* reason;   // "" for the best
   int32_t num_steps;
 } meshift_alternative;
@@ -584,9 +584,10 @@ MESHIFT_EXPORT meshift_code meshift_program_get_message(const meshift_program* p
 
 // --- Engines: where redistributions run ---
 
-// The engine of one rank. It ends when this handle and all streams, redistributors and runs on it
-// are destroyed. A local engine may be used by any thread; one thread may drive all ranks, unless
-// the world has a control channel.
+// The engine of one rank. It ends when this handle and all streams, buffers, redistributors and
+// runs on it are destroyed, and for a local engine also its world and the world's other engines. A
+// local engine may be used by any thread; one thread may drive all ranks, unless the world has a
+// control channel.
 typedef struct meshift_engine meshift_engine;
 
 // All ranks in this process, each with its own buffers.
@@ -638,7 +639,8 @@ MESHIFT_EXPORT meshift_code meshift_engine_get_info(const meshift_engine* engine
 MESHIFT_EXPORT meshift_code meshift_engine_set_timeouts(meshift_engine* engine, int64_t setup_ns,
                                                         int64_t running_ns, char** error);
 // Writes the record of the last calls to a file in `folder`; *path gets its path
-// (docs/when_it_hangs.md). `path` must not be NULL.
+// (docs/when_it_hangs.md). `path` must not be NULL. FAILED_PRECONDITION: the engine has had no
+// redistributor. UNAVAILABLE: the file cannot be written.
 MESHIFT_EXPORT meshift_code meshift_engine_dump(const meshift_engine* engine, const char* folder,
                                                 char** path, char** error);
 
@@ -712,7 +714,7 @@ MESHIFT_EXPORT meshift_code meshift_nccl_engine_from_torchrun(int64_t timeout_ns
                                                               meshift_engine** engine,
                                                               char** error);
 // Wraps a CUstream of the caller as a stream of an NCCL engine. It must outlive the handle, which
-// neither waits for it nor destroys it.
+// neither waits for it nor destroys it. INVALID_ARGUMENT: a null stream, or another engine.
 MESHIFT_EXPORT meshift_code meshift_nccl_stream_wrap(meshift_engine* engine, void* cuda_stream,
                                                      meshift_stream** stream, char** error);
 
@@ -736,7 +738,8 @@ typedef struct meshift_redistributor_options {
   int64_t max_cached_bytes;         // limit of each cache of plans or programs; 0: 64 MiB
 } meshift_redistributor_options;
 // For all redistributions among the mesh's ranks. Collective over them: all make their
-// redistributors in the same order, with equal options. `options` may be NULL.
+// redistributors in the same order, with equal options. On NCCL the ranks outside the mesh make one
+// too. `options` may be NULL.
 MESHIFT_EXPORT meshift_code
 meshift_redistributor_create(const meshift_mesh* mesh, const meshift_engine* engine,
                              const meshift_redistributor_options* options,
@@ -773,9 +776,9 @@ typedef struct meshift_redistribution {
 
 // Enqueues the redistribution on streams, and returns. All ranks of the redistributor's mesh make
 // the same calls in the same order. Tensors and workspace must not be used until the run is done.
-// Several threads may call at once only with tickets. INVALID_ARGUMENT, UNIMPLEMENTED,
-// RESOURCE_EXHAUSTED: refused arguments, without effect. An error of the engine or of a peer is
-// permanent: all later calls return it.
+// Several threads may call at once only with tickets. Refused arguments (INVALID_ARGUMENT, or an
+// error of meshift_plan_make) have no effect. An error of the engine or of a peer is permanent: all
+// later calls return it.
 MESHIFT_EXPORT meshift_code meshift_redistribute(meshift_redistributor* redistributor,
                                                  const meshift_redistribution* what,
                                                  meshift_run** run, char** error);
@@ -802,7 +805,8 @@ MESHIFT_EXPORT meshift_code meshift_redistributor_prepare(meshift_redistributor*
 MESHIFT_EXPORT meshift_code meshift_redistributor_workspace_bytes(
     const meshift_redistributor* redistributor, const meshift_redistribution* const* list,
     size_t count, int64_t* bytes, char** error);
-// Ends all work, on all ranks, with ABORTED; later calls return ABORTED too. Any thread.
+// Ends all work with ABORTED, on all ranks if the engine has a control channel; later calls return
+// ABORTED too, or an earlier error. Any thread.
 MESHIFT_EXPORT meshift_code meshift_redistributor_abort(meshift_redistributor* redistributor,
                                                         char** error);
 

@@ -53,9 +53,9 @@ struct Probe {
 Topology ProbeTopology(const Topology& structure);
 
 // Probes of ranks 0 .. num_ranks-1 with tensors of up to `max_bytes` per rank, for each level of
-// `structure` that two or more of these ranks share. INVALID_ARGUMENT: num_ranks < 2 or more than a
-// mesh may have, or max_bytes too small to measure a bandwidth (64 KiB per member of a group always
-// suffice).
+// `structure` that two or more of these ranks share. The ranks of an incomplete domain take no part
+// in the probes of its level. INVALID_ARGUMENT: num_ranks < 2 or more than a mesh may have, or
+// max_bytes too small to measure a bandwidth (64 KiB per member of a group always suffice).
 absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, int64_t num_ranks,
                                                      int64_t max_bytes);
 

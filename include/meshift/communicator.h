@@ -12,7 +12,7 @@
 // INVALID_ARGUMENT: a negative count, a null buffer, a peer or root that is not a member, an op
 // that the dtype does not have, or a stream of another engine; local and MPI engines may then end
 // the group. Errors of the work itself come from Engine::Synchronize. After Abort() every call
-// fails with ABORTED.
+// fails, with ABORTED or an earlier error.
 #ifndef MESHIFT_COMMUNICATOR_H_
 #define MESHIFT_COMMUNICATOR_H_
 
@@ -110,15 +110,16 @@ class Communicator {
     return SymmetricSupport::kNone;
   }
   // Enqueues the call on `stream`. The work is done when no member reads this rank's memory any
-  // more. UNIMPLEMENTED: SupportOf is kNone. FAILED_PRECONDITION: members differ in the call, if
-  // the engine can detect that.
+  // more. INVALID_ARGUMENT: CheckSymmetricCall refuses it, or a buffer is not one of this group.
+  // UNIMPLEMENTED: SupportOf is kNone. FAILED_PRECONDITION: members differ in the call, if the
+  // engine can detect that.
   virtual absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) {
     static_cast<void>(call), static_cast<void>(stream);
     return absl::UnimplementedError("this engine has no calls on symmetric memory");
   }
 
-  // Ends all work of the group, on all members, with ABORTED. May be called repeatedly and from any
-  // thread.
+  // Ends all work of the group with ABORTED: on all members (local), on this member (MPI), or of
+  // all groups of the engine (NCCL). May be called repeatedly and from any thread.
   virtual void Abort() = 0;
   // OK, or the first error of this group. Any thread.
   virtual absl::Status Health() const = 0;
@@ -128,11 +129,11 @@ class Communicator {
   Communicator() = default;
 };
 
-// Counters of a redistributor's communicators on this rank. The root does not count.
+// Counters of a redistributor's communicators on this rank.
 struct GroupCacheStats {
-  int64_t created = 0;
-  int64_t reused = 0;  // lookups that found one
-  int64_t size = 0;    // communicators in the cache now
+  int64_t created = 0;  // without the root
+  int64_t reused = 0;   // lookups that found one, also the root
+  int64_t size = 0;     // communicators in the cache now, without the root
 };
 
 }  // namespace meshift

@@ -22,9 +22,10 @@
 // their mean truncates.
 //
 // Tensors may have any strides, which may differ between members; `out` may be `in` (same address
-// and strides). INVALID_ARGUMENT: a dtype without sums; another shape or dtype of `out`; any other
-// overlap of the two; elements of `out` that overlap each other; addresses that are not a multiple
-// of the element size; a workspace that is too small, misaligned or overlaps a tensor.
+// and strides). INVALID_ARGUMENT: a dtype without sums or means; another shape or dtype of `out`;
+// strides that do not fit the shape; a null tensor with elements; any other overlap of the two;
+// elements of `out` that overlap each other; addresses that are not a multiple of the element size;
+// a workspace that is too small, misaligned or overlaps a tensor.
 //
 // Not guaranteed: equal bits for another number or order of members; under kNative, more than the
 // result says; anything if members pass different shapes, dtypes or options. `group` and `stream`
@@ -75,7 +76,7 @@ absl::StatusOr<int64_t> DeterministicWorkspace(const Communicator& group, const 
 
 // Enqueues the all-reduce on `stream`. Collective; buffers must not be changed until the work is
 // done. A tensor without elements makes no call. INVALID_ARGUMENT: names the refused argument;
-// nothing has started.
+// nothing has started. Otherwise errors of the engine and the group.
 absl::StatusOr<DeterministicResult> DeterministicAllReduce(
     Engine& engine, Communicator& group, const TensorView& in, const TensorView& out,
     const DeterministicOptions& options, const Workspace& workspace, Stream& stream);

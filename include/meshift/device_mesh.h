@@ -36,9 +36,9 @@
 
 namespace MESHIFT_API meshift {
 
-// An immutable, shared list of ascending ranks: all members of a group share the group's list.
+// An immutable, shared list of ascending ranks: the members of a large group share one list.
 //
-//   const RankList ranks = mesh.GroupListOf({0}, 7);   // the same list for every member
+//   const RankList ranks = mesh.GroupListOf({0}, 7);   // equal for every member
 //   ranks.size();                                      // 8
 //   absl::Span<const int64_t> span = ranks;
 //
@@ -94,8 +94,8 @@ class DeviceMesh {
   // INVALID_ARGUMENT otherwise; the message names the value.
   static absl::StatusOr<DeviceMesh> Create(std::vector<Dim> dims, std::vector<int64_t> ranks = {});
   // Reads the format of ToString, with single ranks or ranges ("4,5,0-1") and spaces around names
-  // and numbers. "4x2" means "d0=4,d1=2". Ranges are not expanded: the cost is linear in the text.
-  // Errors as those of Create.
+  // and numbers. "4x2" means "d0=4,d1=2". Ranges are not expanded: the cost depends on the text's
+  // length only. Errors as those of Create.
   static absl::StatusOr<DeviceMesh> Parse(std::string_view text);
 
   int NumDims() const;
@@ -110,12 +110,13 @@ class DeviceMesh {
   int64_t RankAt(int64_t position) const;                 // REQUIRES: 0 <= position < NumRanks()
   std::optional<int64_t> PositionOf(int64_t rank) const;  // nullopt: not in the mesh
   std::optional<Coordinate> CoordinateOf(int64_t rank) const;
-  Coordinate CoordinateAt(int64_t position) const;
+  Coordinate CoordinateAt(int64_t position) const;  // REQUIRES: 0 <= position < NumRanks()
+  // REQUIRES, here and in the next: one index per dim, each at least 0 and below the dim's size.
   int64_t PositionAt(absl::Span<const int64_t> coordinate) const;
   int64_t RankAt(absl::Span<const int64_t> coordinate) const {
     return RankAt(PositionAt(coordinate));
   }
-  // The ranks in position order; for a row-major mesh this makes a list of all ranks.
+  // The ranks in position order. Makes a list of all ranks, also for a row-major mesh.
   std::vector<int64_t> Ranks() const;
 
   // The group of `rank` over mesh dims `mesh_dims` (indices, ascending): all ranks that differ from
@@ -129,7 +130,8 @@ class DeviceMesh {
   // All groups over `mesh_dims`, in order of the coordinates of the other dims.
   std::vector<std::vector<int64_t>> Groups(absl::Span<const int> mesh_dims) const;
 
-  // In the calls below, `names` are dims of this mesh, in mesh order. INVALID_ARGUMENT otherwise.
+  // In the calls below, `names` are dims of this mesh, at least one, in mesh order.
+  // INVALID_ARGUMENT otherwise, and if another argument is invalid, or Create refuses the result.
 
   // The sub-mesh that keeps the dims `names` and holds `rank`.
   absl::StatusOr<DeviceMesh> Slice(absl::Span<const std::string> names, int64_t rank) const;

@@ -27,8 +27,9 @@ namespace MESHIFT_API meshift {
 // Null strides mean row-major; the byte offset is added to the view's address. Devices: CPU, CUDA,
 // and CUDA's pinned host memory, which counts as host memory. f4e2m1 is accepted as elements (one
 // lane), or as pairs (two lanes, torch's float4_e2m1fn_x2); a pair counts as two elements of the
-// last dim. INVALID_ARGUMENT: a null tensor, a negative size, or more bytes than an address can
-// hold; the message names it. UNIMPLEMENTED: other devices, dtypes or lanes.
+// last dim. INVALID_ARGUMENT: a null tensor or shape; a negative size, number of dims or CUDA
+// device; pairs without a contiguous last dim; or more bytes than an address can hold; the message
+// names it. UNIMPLEMENTED: other devices, dtypes or lanes.
 absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor);
 
 // `tensor` points into `shape` and `strides`, which must outlive it. INVALID_ARGUMENT: one of them

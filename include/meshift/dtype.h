@@ -42,8 +42,8 @@ enum class DType : uint8_t {
 inline constexpr int kNumDTypes = 18;
 
 std::string_view Name(DType dtype);
-// Reads these names and those of PyTorch, NumPy, JAX and safetensors. INVALID_ARGUMENT: another
-// name.
+// Reads these names and those that PyTorch, NumPy and JAX print, also with their module, and those
+// of safetensors in lower case. INVALID_ARGUMENT: another name.
 absl::StatusOr<DType> ParseDType(std::string_view name);
 // Bits of one element: 4 for f4e2m1 (two to a byte), else a multiple of 8.
 int BitWidth(DType dtype);

@@ -200,7 +200,8 @@ struct RunRecord {
   std::vector<int64_t> calls;                  // collective calls of this rank, per step
   std::vector<std::shared_ptr<Event>> events;  // if timed: number of steps + 1
 
-  // The time of step `i` on this rank, in ns; -1 if it was not timed or is not done.
+  // The time of step `i` on this rank, in ns; -1 if it was not timed or is not done. REQUIRES:
+  // i >= 0.
   int64_t StepNs(int i) const;
 };
 
@@ -225,7 +226,7 @@ struct BoxCopy {
 // A finished call of a redistributor.
 struct EndedCall {
   int64_t call = 0;         // its number in the redistributor, from 0
-  std::string_view groups;  // "ranks 0-7", or the groups of its steps
+  std::string_view groups;  // of its steps: "{0-3} {0,4}"
   std::string_view plan;    // the fingerprint, source and target
   int64_t bytes = 0;        // sent by this rank
   // From the time that it could run until its end; -1: unknown.
@@ -245,17 +246,20 @@ struct RecordOptions {
   // How many of the last calls are recorded; 0: none, and the watchdog is off.
   int64_t calls = 2000;
   // Whether a thread watches the calls in flight. A call that exceeds the engine's time-out
-  // (Engine::SetTimeouts) then ends all calls, even if no thread waits for it.
+  // (Engine::SetTimeouts) then ends all calls of its redistributor, even if no thread waits for it.
   bool watchdog = true;
   // The folder to which the record is written on the first error, as by Engine::Dump(); empty: not
   // written.
   std::string dump_folder = {};
   // The record is written whenever this file appears or is touched. Needs the watchdog.
   std::string trigger_file = {};
-  // Called shortly after each call has ended, by one thread at a time. Must return quickly, and
-  // must not call the engine or its redistributors.
+  // Called once a check finds that a call has ended, by one thread at a time. The watchdog checks
+  // shortly after the end; without it only later calls and dumps do. Not called for a call whose
+  // redistributor was destroyed or failed before the check. Must return quickly, and must not call
+  // the engine or its redistributors.
   std::function<void(const EndedCall&)> on_ended = {};
-  // Called for each LogEvent, from any thread; the same rules.
+  // Called for each LogEvent, from any thread, also from several at once. Must return quickly, and
+  // must not call the engine or its redistributors.
   std::function<void(const LogEvent&)> on_log = {};
 };
 
@@ -265,10 +269,10 @@ absl::Status CheckRecordOptions(const RecordOptions& options);
 class EngineRecord {
  public:
   virtual ~EngineRecord() = default;
-  // Writes the record to a file in `folder`, and returns the path.
+  // As Engine::Dump().
   virtual absl::StatusOr<std::string> Dump(const std::string& folder) = 0;
   // Writes the record to the folder of the options, with an error that is not the engine's own.
-  // Does nothing if that folder is empty, or if an error of the engine has already caused a dump.
+  // Does nothing if that folder is empty, or after the first error of the engine or of DumpError.
   virtual absl::Status DumpError(const absl::Status& error) = 0;
 };
 
@@ -318,11 +322,11 @@ class Engine {
   virtual absl::Status SetTimeouts(const Timeouts& timeouts) { return timeouts_.Set(timeouts); }
   virtual Timeouts timeouts() const { return timeouts_.Get(); }
   // Sets what its redistributors record of their calls, and the watchdog. FAILED_PRECONDITION after
-  // the first redistributor was made.
+  // the first redistributor was made; else errors as those of CheckRecordOptions.
   absl::Status SetRecord(RecordOptions options);
   // Writes the record of the last calls to a file in `folder`, or if that is empty in the folder of
-  // RecordOptions; returns the path. FAILED_PRECONDITION: no record or no folder. Any thread, at
-  // any time.
+  // RecordOptions; returns the path. FAILED_PRECONDITION: no record or no folder. UNAVAILABLE: the
+  // file cannot be written. Any thread, at any time.
   absl::StatusOr<std::string> Dump(const std::string& folder = "") const;
   RecordSlot& record() { return *record_; }  // for redistributors
   // Makes a communicator of `ranks` (ascending world ranks, two or more, including this one), which
@@ -355,10 +359,11 @@ class Engine {
   // At least 64-byte aligned; contents are unspecified. RESOURCE_EXHAUSTED: out of memory.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) = 0;
   // Allocates symmetric buffers on all members of `communicator`. Collective: all members make
-  // equal requests in the same order; may wait for them, as Split may. FAILED_PRECONDITION: two
-  // members differ; the message names them and their requests. UNIMPLEMENTED, on all members: there
-  // is none here; the message says why. Destroy the buffers before the communicator; whether that
-  // is collective depends on the engine (MPI: yes).
+  // equal requests in the same order; may wait for them, as Split may. INVALID_ARGUMENT:
+  // CheckRequest refuses the request. FAILED_PRECONDITION: two members differ; the message names
+  // them and their requests. UNIMPLEMENTED, on all members: there is none here; the message says
+  // why. RESOURCE_EXHAUSTED: out of memory. Destroy the buffers before the communicator; whether
+  // that is collective depends on the engine (MPI: yes).
   virtual absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
       Communicator& communicator, const SymmetricRequest& request) {
     static_cast<void>(communicator), static_cast<void>(request);
@@ -414,7 +419,8 @@ class Engine {
   virtual absl::StatusOr<std::unique_ptr<Executable>> Prepare(
       const Program& program, absl::Span<Communicator* const> communicators);
 
-  // Null: work advances without calls, and any thread may call. Owned by the engine.
+  // Null: any thread may call, and work advances without calls, except in a LocalWorld without
+  // workers. Owned by the engine.
   virtual CallerProgress* caller_progress() { return nullptr; }
 
  private:

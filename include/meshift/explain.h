@@ -51,7 +51,7 @@ std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", .
 //      the best plan without flattened groups, and plans that need more memory or other groups than
 //      allowed. For each sequence of ops, a plan that undoes a reduce_scatter by messages is also
 //      listed once with an all_gather instead;
-//   3. the best plan that breaks only the value rule, if it is cheaper;
+//   3. the best plan that breaks only the value rule, if it is cheaper and on one mesh;
 //   4. the best plan without a promise, if it is cheaper;
 //   5. the plan of PlannerKind::kPerDim, if source and target are on one mesh.
 // From one mesh to another, plans differ by the steps around the crossing.

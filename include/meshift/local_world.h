@@ -19,9 +19,9 @@
 // Reductions have the arithmetic of comm/kernels/reduce.h. Calls may be in place: `recv` may be the
 // member's own block of `send` (reduce-scatter), and `send` its own block of `recv` (all-gather).
 //
-// Defaults of the record (comm/engine/engine_record.h) differ here: many ranks share a process, so
-// each records fewer calls, and the watchdog is off, because without workers only waiting threads
-// do the work. Engine::SetRecord changes both.
+// Defaults of RecordOptions (meshift/engine.h) differ here: with more than 16 ranks each records
+// fewer calls, since they share a process. The watchdog is off, because without workers only
+// waiting threads do the work. Engine::SetRecord changes both.
 //
 // The world owns its engines. Their streams, buffers and communicators may be destroyed after it,
 // but not used. Safe for concurrent use.
@@ -52,7 +52,7 @@ enum class ReductionOrder : uint8_t {
 
 struct LocalWorldOptions {
   int64_t num_ranks = 1;
-  int num_workers = 2;  // 0: work runs inside Synchronize, on the caller's thread
+  int num_workers = 2;  // 0: work runs inside waits, on the caller's thread
   ReductionOrder reduction_order = ReductionOrder::kRanks;
   int64_t domain_size = 8;  // kTopology: ranks r with equal r / domain_size share a domain
   // If no work in the world advances for this time while a thread waits for a stream, the
@@ -76,6 +76,7 @@ class LocalWorld {
  public:
   // INVALID_ARGUMENT: num_ranks is not in 1..2^20 or num_workers not in 0..256, the domain size or
   // the time-out is not positive, or `control` has neither 0 nor num_ranks channels.
+  // FAILED_PRECONDITION: the library was compiled with options that change its arithmetic.
   static absl::StatusOr<std::unique_ptr<LocalWorld>> Create(const LocalWorldOptions& options);
   virtual ~LocalWorld() = default;
 

@@ -5,7 +5,7 @@
 //   #include "meshift/mpi_engine.h"      // or nccl_engine.h
 //
 // It declares nothing itself. Not included: the MPI and NCCL engines, calibration.h,
-// deterministic.h, dlpack.h, ragged.h, symmetric.h, testing.h, torch.h, and the C interface c.h.
+// deterministic.h, dlpack.h, ragged.h, testing.h, torch.h, and the C interface c.h.
 #ifndef MESHIFT_MESHIFT_H_
 #define MESHIFT_MESHIFT_H_
 

@@ -69,7 +69,7 @@ namespace MESHIFT_API meshift {
 class MpiSession {
  public:
   // Also OK if the program has initialised MPI, or if MPI provides less than MPI_THREAD_MULTIPLE.
-  // UNIMPLEMENTED: this build has no MPI.
+  // UNIMPLEMENTED: this build has no MPI. INTERNAL: MPI fails.
   static absl::StatusOr<MpiSession> Start();
   // Whether MPI is initialised with MPI_THREAD_MULTIPLE. Then the engine has its own thread, and
   // waits can be bounded.
@@ -91,7 +91,8 @@ class MpiSession {
 // secret. The hub listens on loopback if all ranks share memory, else on MESHIFT_SOCKET_IFNAME
 // (Bootstrap::Listen()). Collective; `communicator` as in MpiEngineOptions. Errors as those of
 // Bootstrap::Listen() and Connect(); UNAVAILABLE also if rank 0 could not open the hub;
-// FAILED_PRECONDITION as for CreateMpiEngine.
+// FAILED_PRECONDITION also if MPI is not initialised, or this thread may not call it; UNIMPLEMENTED
+// and INTERNAL as for MpiSession::Start().
 absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(
     Bootstrap::Timeout timeout = Bootstrap::kDefaultTimeout,
     std::optional<int> communicator = std::nullopt);
@@ -122,8 +123,10 @@ struct MpiEngineOptions {
 };
 
 // Collective. INVALID_ARGUMENT: the time-out is not positive, or cache_bytes is negative.
-// FAILED_PRECONDITION: MPI is not initialised, this thread may not call it, or bounded_waits needs
-// a higher thread level. UNIMPLEMENTED: this build has no MPI.
+// FAILED_PRECONDITION: MPI is not initialised, this thread may not call it, bounded_waits needs a
+// higher thread level, or the library was compiled with options that change its arithmetic.
+// UNIMPLEMENTED: this build has no MPI. INTERNAL: MPI fails. DEADLINE_EXCEEDED: with bounded_waits,
+// MPI does not return.
 absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& options = {});
 
 // One rank of a job over MPI. Owns, in the order of construction: MPI itself, if the program has

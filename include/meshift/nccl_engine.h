@@ -19,8 +19,8 @@
 // device's queue is full.
 //
 // A watchdog detects a hanging call even if no thread waits for it. The first error of a group ends
-// all groups of the engine, on all ranks. docs/nccl.md has the rules: launch order, time-outs,
-// arithmetic, lent communicators, graphs.
+// all groups of the engine, and over the control channel those of the other ranks. docs/nccl.md has
+// the rules: launch order, time-outs, arithmetic, lent communicators, graphs.
 #ifndef MESHIFT_NCCL_ENGINE_H_
 #define MESHIFT_NCCL_ENGINE_H_
 
@@ -127,17 +127,20 @@ struct NcclLent {
 // Safe for concurrent use, as an Engine; threads must keep the common order of calls.
 class NcclEngine : public Engine {
  public:
-  // Collective over the bootstrap's ranks; the bootstrap must outlive the engine. UNAVAILABLE,
-  // FAILED_PRECONDITION: a library, one of its functions, or a device is missing here or on another
-  // rank, which is named. The ranks also compare the results of `meshift env --check --profile
-  // batch-invariant` for their environments. If all pass, Capabilities() has kAllReduce, and plans
-  // under kBatchInvariant use NCCL's tree. Do not change those variables afterwards.
+  // Collective over the bootstrap's ranks; the bootstrap must outlive the engine. INVALID_ARGUMENT:
+  // an invalid option. UNAVAILABLE, FAILED_PRECONDITION: a library, one of its functions, or a
+  // device is missing here or on another rank, which is named; or NCCL_COMM_BLOCKING is 1. The
+  // ranks also compare the results of `meshift env --check --profile batch-invariant` for their
+  // environments. If all pass, Capabilities() has kAllReduce, and plans under kBatchInvariant use
+  // NCCL's tree. Do not change those variables afterwards.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> Create(Bootstrap* bootstrap,
                                                             const NcclOptions& options = {});
   // The ranks and the device are those of the communicator (options.device is ignored). Collective
-  // if may_split; then no operation of the communicator may be unfinished. FAILED_PRECONDITION: the
-  // process has another copy of NCCL; the message names both files. The ranks' environments are not
-  // checked: set RedistributorExpertOptions::capabilities if they are known.
+  // if may_split; then no operation of the communicator may be unfinished. INVALID_ARGUMENT: a null
+  // communicator, only one of allocate and free, an invalid option, or split_share with may_split.
+  // FAILED_PRECONDITION: the process has another copy of NCCL (the message names both files), or
+  // may_split with NCCL_COMM_SPLIT_SHARE_RESOURCES=1. The ranks' environments are not checked: set
+  // RedistributorExpertOptions::capabilities if they are known.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> FromLent(const NcclLent& lent,
                                                               const NcclOptions& options = {});
 

@@ -29,9 +29,10 @@ class WorkBudget;  // base/work_budget.h
 // P(avg), a cast that does not exist, or one that rounds a value that stays partial); reduce_block
 // without kOrdered; an invalid limit or budget.
 // UNIMPLEMENTED: this version does not plan it (a dtype that the engine cannot reduce; another mesh
-// with kPerDim, or with more than 2^24 messages).
-// FAILED_PRECONDITION: the promise needs something that the options forbid, such as a new group;
-// the message names it.
+// with kPerDim, or with more than 2^24 messages; an average of integers with other reductions under
+// kPerDim; too many mesh dims, or too many different boxes of ragged cuts).
+// FAILED_PRECONDITION: the promise needs something that the options forbid, such as a new group, or
+// no plan keeps an explicit max_value; the message names it.
 // RESOURCE_EXHAUSTED: no plan keeps max_memory or max_communicators (the message names a
 // value that suffices, and says so if it may not be the least); or planning takes more work than
 // max_work.

@@ -96,8 +96,8 @@ absl::Status CheckGroupBudget(const GroupBudget& budget);
 
 // Parses a list of groups. "fsdp;ddp,fsdp": groups over fsdp, and groups over ddp and fsdp
 // together, of meshes[0]. "1:tp": groups of meshes[1]. "*": the group of all ranks of all meshes.
-// "-" alone: the empty list. Duplicates count once. INVALID_ARGUMENT: an item is not such a group;
-// the message names it.
+// "-" alone: the empty list. Duplicates count once. INVALID_ARGUMENT: an item is not such a group,
+// or there is no mesh; the message names the item.
 absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
                                                         absl::Span<const DeviceMesh> meshes);
 // The text from which ParseMeshGroups reads these groups. A group of a mesh that is not in `meshes`

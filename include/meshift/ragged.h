@@ -32,22 +32,24 @@ namespace MESHIFT_API meshift {
 
 class GroupCache;  // comm/executor/group_cache.h
 
-// If the mesh has all ranks, it uses the engine's world communicator, which no other thread may use
-// meanwhile.
+// On NCCL, if the mesh has all ranks, it uses the engine's world communicator, which no other
+// thread may use meanwhile.
 class SizeExchange {
  public:
   ~SizeExchange();
-  // Collective over the mesh's ranks. `engine` must outlive the result. Errors: those of
-  // Engine::Split and Engine::Allocate.
+  // Collective over the mesh's ranks. On NCCL, if the mesh has two or more ranks but not all, each
+  // rank outside it must call engine->SplitNoColor(*engine->world()) meanwhile. `engine` must
+  // outlive the result. INVALID_ARGUMENT: this rank is not in the mesh, or a rank of the mesh is
+  // not in the engine's world. Otherwise errors of the engine.
   static absl::StatusOr<std::unique_ptr<SizeExchange>> Create(const DeviceMesh& mesh,
                                                               Engine* engine);
 
   // Returns the rows of every coordinate of `mesh_dim`, equal on all ranks; `rows` is this rank's
   // own number. Collective over the mesh's ranks, and waits for them. INVALID_ARGUMENT, equal on
-  // all ranks, names the ranks at fault: they pass different mesh dims, or one that is not in the
-  // mesh; rows below 0 (by which a rank can make the call fail for all); rows that differ from
-  // those of a rank with the same coordinate; or 2^63 rows or more in all. Otherwise errors of the
-  // engine.
+  // all ranks: they pass different mesh dims, or one that is not in the mesh; rows below 0 (by
+  // which a rank can make the call fail for all); rows that differ from those of a rank with the
+  // same coordinate; or 2^63 rows or more in all. The message names ranks at fault, unless all pass
+  // the same invalid dim or the total is too large. Otherwise errors of the engine.
   absl::StatusOr<Placement::Sizes> Gather(int mesh_dim, int64_t rows);
 
  private:

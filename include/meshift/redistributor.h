@@ -20,13 +20,16 @@
 // Order: all ranks of the redistributor's mesh make the same calls in the same order. A rank
 // outside a tensor's mesh makes the call too, with an empty view (TensorView()) or one without
 // elements. If several threads make calls, tickets define the order (Redistribution::ticket). Calls
-// only enqueue work on streams, so one thread may drive many ranks. The first call for a pair of
-// shardings plans, lowers and splits groups; later calls reuse the result.
+// only enqueue work on streams, so one thread may drive many ranks of a LocalWorld without control
+// channels. The first call for a pair of shardings plans, lowers and splits groups; later calls
+// reuse the result.
 //
 // Streams: each group has its own stream, so that redistributions over different groups overlap.
 // Two calls are ordered only on request: a call that reads the target of another one must name it
-// in `after_run`, or be made after its Wait(). The host waits for the device only in Wait() and in
-// the agreement of calls; the device never waits for the host.
+// in `after_run`, or be made after its Wait(). The host waits for the device only in Wait() and
+// when the redistributor is destroyed, and on NCCL while the device's queue is full. It waits for
+// peers also in the agreement of calls, and on NCCL while groups are made. The device never waits
+// for the host.
 //
 // Several redistributors of one engine: all ranks make them in the same order. If communicators are
 // nearly free (local, MPI), calls of different redistributors need no common order. On NCCL all
@@ -35,9 +38,9 @@
 //
 // Agreement: if the engine has a control channel, ranks compare the plans that they run in each
 // call. Calls are numbered from 0 in the order that they are made: each call that runs, each
-// Prepare of two shardings or of a list, and each plan of a Prepare of plans. A refused call
-// (INVALID_ARGUMENT, UNIMPLEMENTED, a memory limit) gets no number. Ranks that disagree get
-// FAILED_PRECONDITION, which names the plans: at once in calls that wait for their peers
+// Prepare of two shardings or of a list, each plan of a Prepare of plans, and each
+// MakeSymmetricPool. A call that is refused for its arguments gets no number. Ranks that disagree
+// get FAILED_PRECONDITION, which names the plans: at once in calls that wait for their peers
 // (RedistributorOptions::agreement), in other calls when the engine reports an error or times out.
 //
 // Strides: tensors may have any strides, a source also zero ones; elements of a target must not
@@ -50,9 +53,10 @@
 // An all_reduce of contiguous tensors is made in place; any other single step uses a copy of the
 // smaller of the two, in the workspace. Any other overlap is refused.
 //
-// Errors: an error about the arguments of a call has no effect. An error of the engine or a group
-// is permanent: it ends the groups, is reported to the peers, so that none waits for this rank, and
-// is returned by every later call. The target's contents are then unspecified.
+// Errors: an error about the arguments of a call has no effect, except that its ticket is used up.
+// An error of the engine or a group is permanent: it ends the groups, is reported to the peers over
+// the control channel, so that none waits for this rank, and is returned by every later call. The
+// target's contents are then unspecified.
 #ifndef MESHIFT_REDISTRIBUTOR_H_
 #define MESHIFT_REDISTRIBUTOR_H_
 
@@ -101,8 +105,9 @@ struct RedistributorExpertOptions {
   // Whether plans passed by the caller are verified (meshift/verifier.h) before they run.
   bool verify_plans = true;
   bool time_steps = false;  // whether last_run() measures the time of each step
-  // The approximate limit, in bytes, of each of three caches: plans; programs of own plans;
-  // programs of the caller's plans. The least recently used entry is evicted first.
+  // The approximate limit, in bytes, of each of four caches: plans; paths (PlannerCacheLimits);
+  // programs of own plans; programs of the caller's plans. The least recently used entry is evicted
+  // first.
   int64_t max_cached_bytes = int64_t{64} << 20;
   int64_t agreement_calls = 16;  // kFirstCalls: calls with smaller numbers wait; equal on all ranks
   StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
@@ -120,7 +125,7 @@ struct RedistributorOptions {
   // Which calls wait for their peers; equal on all ranks.
   Agreement agreement = Agreement::kFirstCalls;
   // The time-out of the agreement and of a missing ticket. None: Engine::timeouts(), with the setup
-  // time-out for the first call.
+  // time-out for the agreement of the first call.
   std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
   // The cache that makes the plans. Several redistributors of a process may share one. It must be
   // made with PlanningOptions(mesh, engine, options). None: the redistributor's own.
@@ -164,7 +169,7 @@ struct Redistribution {
   Workspace workspace = {};
   // Donates the source: once it is read, its memory holds intermediate values and packed pieces, if
   // they fit, which saves workspace. Its contents are then unspecified. No effect if the source is
-  // not contiguous or not aligned to 16 bytes.
+  // not contiguous, not aligned to 16 bytes, or in one buffer with the target.
   bool consume_source = false;
   // PlannerOptions::reduce_dtype of this call. Equal on all ranks.
   std::optional<DType> reduce_dtype = std::nullopt;
@@ -231,18 +236,21 @@ class Redistributor {
 
   // Enqueues the redistribution on streams. `source` is only read, unless it is consumed or shares
   // a buffer with `target`. Neither may overlap the workspace. All must not be used until the work
-  // is done. INVALID_ARGUMENT, UNIMPLEMENTED, RESOURCE_EXHAUSTED: as MakePlan; or a rank of `from`
-  // or `to` is not in mesh(); or a view does not match its sharding. DEADLINE_EXCEEDED: a ticket or
-  // a peer is missing.
+  // is done. INVALID_ARGUMENT, UNIMPLEMENTED, FAILED_PRECONDITION, RESOURCE_EXHAUSTED: as MakePlan.
+  // INVALID_ARGUMENT also: a rank of `from` or `to` is not in mesh(); a view does not match its
+  // sharding; or another argument is invalid. FAILED_PRECONDITION also: the ranks disagree.
+  // DEADLINE_EXCEEDED: a ticket or a peer is missing. Otherwise errors of the engine.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> operator()(const Redistribution& what);
   // Several tensors at once, merged into few collectives if the promise and their sizes allow it.
   // The list has one handle, one ticket and one workspace (WorkspaceBytes); its elements have none.
-  // It waits for the dependencies of all elements. No other element may use the target of an
-  // element. If one is refused, nothing is done.
+  // It waits for the dependencies of all elements. No other element may use the target, or a
+  // consumed source, of an element. If one is refused, nothing is done.
   absl::StatusOr<RunHandle> operator()(absl::Span<const Redistribution> list,
                                        const Workspace& workspace = {},
                                        std::optional<int64_t> ticket = std::nullopt);
-  // Runs a given plan after verifying it (see verify_plans); an error names the broken rule.
+  // Runs a given plan after verifying it (see verify_plans). INVALID_ARGUMENT names the broken
+  // rule. FAILED_PRECONDITION: the plan needs reductions of the engine that are batch-invariant,
+  // and this engine's are not. Otherwise errors as those of a call.
   absl::StatusOr<RunHandle> Run(const Plan& plan, const TensorView& source,
                                 const TensorView& target, const PlanRunOptions& options = {});
 
@@ -258,25 +266,27 @@ class Redistributor {
   absl::Status Prepare(absl::Span<const Redistribution> list);
   // The workspace in bytes that a call with these views needs on this rank: more than the plan says
   // for strides or one buffer, less for a consumed source. The views' data may be null, which
-  // counts as aligned and not overlapping. Not collective; makes no groups.
+  // counts as aligned and not overlapping. 0 on a rank outside mesh(). Not collective; makes no
+  // groups.
   absl::StatusOr<int64_t> WorkspaceBytes(const Plan& plan, const TensorView& source,
                                          const TensorView& target,
                                          bool consume_source = false) const;
   // Plans, lowers and caches the programs of the call, so stats() change. Like stats(), waits while
-  // another thread issues a call: up to the time-out if that call waits for its peers.
+  // another thread issues or prepares a call: up to the time-out if that waits for its peers.
   absl::StatusOr<int64_t> WorkspaceBytes(absl::Span<const Redistribution> list) const;
 
   // A pool of symmetric memory for calls over the groups of these mesh dims (ascending), for use in
   // Redistribution::symmetric. Collective, as Prepare is. The pool may outlive this redistributor;
   // destroy it before the engine, on all ranks. INVALID_ARGUMENT: the mesh dims are out of range,
   // out of order, or of groups of one rank; or an option is invalid. UNIMPLEMENTED, on all members:
-  // the engine has no such memory for these groups; the message says why. FAILED_PRECONDITION: this
-  // rank is outside the mesh and so has no group.
+  // the engine has no such memory for these groups; the message says why. RESOURCE_EXHAUSTED: out
+  // of memory. FAILED_PRECONDITION: this rank is outside the mesh and so has no group, or the ranks
+  // disagree.
   absl::StatusOr<std::unique_ptr<SymmetricPool>> MakeSymmetricPool(
       absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options = {});
 
-  // Ends all work, on all ranks, with ABORTED; later calls return ABORTED too, or an earlier error.
-  // May be called repeatedly and from any thread.
+  // Ends all work with ABORTED, on all ranks if the engine has a control channel; later calls
+  // return ABORTED too, or an earlier error. May be called repeatedly and from any thread.
   void Abort();
 
   // Allocates this rank's part of a tensor of this sharding; contents are unspecified. It has no
