@@ -59,8 +59,8 @@ class Layout {
   int64_t Cosize() const;                   // the largest value, plus 1
   int64_t operator()(int64_t index) const;  // REQUIRES: 0 <= index < Size()
   std::vector<int64_t> Indices() const;     // the values at 0 .. Size()-1, in O(Size())
-  // Whether all indices have different values. O(modes) if the strides nest (each exceeds the
-  // largest value of the modes with smaller strides), if a stride is 0, or if there are fewer
+  // Whether all indices have different values. O(modes log modes) if the strides nest (each exceeds
+  // the largest value of the modes with smaller strides), if a stride is 0, or if there are fewer
   // values than indices; else O(Size() log Size()).
   bool IsInjective() const;
   // The layout of some of the modes, in the given order. INVALID_ARGUMENT: a mode does not exist or
@@ -91,8 +91,9 @@ Layout Coalesce(const Layout& layout);
 // The shifts under which the values of `layout` tile 0 .. world_size-1.
 // @post Concatenate(result, layout) is a bijection onto 0 .. world_size-1.
 // @post result(i) < result(i + 1); result is coalesced.
-// INVALID_ARGUMENT: no tiling exists. By ascending stride, each stride must be a multiple of the
-// reach (stride * size) of the one before, and world_size a multiple of the last reach.
+// INVALID_ARGUMENT: world_size is below 1, or no tiling exists. By ascending stride, each stride of
+// a mode of size > 1 must be a positive multiple of the reach (stride * size) of the one before,
+// and world_size a multiple of the last reach.
 absl::StatusOr<Layout> Complement(const Layout& layout, int64_t world_size);
 
 // `a` after `b`.

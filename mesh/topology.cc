@@ -47,8 +47,8 @@ absl::Status CheckAtLeast(int64_t least, int64_t value, std::string_view what) {
   return InvalidArgument("{} is {}; it must be {} or more", what, value, least);
 }
 
-// Limits on times, in ns: 1 s and 1,000 s. With them, the latencies of 2^31 messages and all other
-// terms of a step's time add up to less than 2^63.
+// Limits on times, in ns: 1 s and 1,000 s. With them, the latencies of 2^31 messages add up to less
+// than 2^63.
 constexpr int64_t kMaxLatencyNs = 1'000'000'000;
 constexpr int64_t kMaxSetupNs = 1'000'000'000'000;
 absl::Status CheckNs(int64_t value, int64_t most, std::string_view what) {

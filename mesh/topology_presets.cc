@@ -47,7 +47,7 @@ constexpr Fabric kEfa = {"efa", 16'000, 83};
 constexpr Fabric kRoce = {"roce", 7'000, 96};
 constexpr Fabric kEfaOfA100 = {"efa", 32'000, 83};  // first generation of EFA
 
-// Constants of all fabrics.
+// Constants of all presets.
 constexpr int64_t kNvlinkHopNs = 1'000;
 constexpr int64_t kEntryHops = 3;              // entry_ns, in hops
 constexpr int64_t kDirectBandwidth = 23'200;   // point-to-point messages of one GPU

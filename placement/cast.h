@@ -22,16 +22,17 @@ namespace meshift {
 // OK if the cast is allowed; else INVALID_ARGUMENT with the reason.
 absl::Status CheckCast(DType from, DType to);
 
-// Whether every value of `from` is a value of `to` (NaN payloads do not count). A cast that is not
-// exact rounds. REQUIRES: CheckCast is OK.
+// Whether every value of `from` is a value of `to` (NaN payloads do not count). REQUIRES: CheckCast
+// is OK.
 bool IsExactCast(DType from, DType to);
 
 // The dtype in which sums of `wire` values are accumulated: f32 for 16- and 8-bit floats, else
 // `wire` itself.
 DType AccumulateDType(DType wire);
 
-// The default dtype of reductions between `from` and `to`. If the cast to `to` is exact: `from`, so
-// that sums are rounded once. Otherwise AccumulateDType(from), so that only the final cast rounds.
+// The default dtype of reductions between `from` and `to`. If the cast to `to` is exact: `from`,
+// whose results the cast does not round again. Otherwise AccumulateDType(from), so that results are
+// not rounded to a small float before the cast.
 DType DefaultReduceDType(DType from, DType to);
 
 }  // namespace meshift

@@ -92,7 +92,7 @@ struct Cut {
 // The cuts of one tensor dim, outermost first.
 using Nest = absl::InlinedVector<Cut, 8>;
 
-// The number of pieces, with empty ones.
+// The number of pieces, with empty ones. Saturates.
 int64_t NumPieces(absl::Span<const Cut> cuts);
 
 // The distinct lengths of pieces, longest first; includes 0 if some are empty.

@@ -43,7 +43,8 @@ struct Alias {
   DType dtype;
 };
 
-// The names of PyTorch, NumPy, JAX and safetensors, if they differ from those of kTraits.
+// Names that PyTorch, NumPy and JAX print, and those of safetensors in lower case, if they differ
+// from those of kTraits.
 constexpr Alias kAliases[] = {
     {"int8", DType::kI8},
     {"int16", DType::kI16},

@@ -70,7 +70,7 @@ class Search {
     return node;
   }
 
-  // Examines all windows in a node.
+  // Examines all windows in a node, without those that repeat earlier ones.
   void Visit(const Node& node) {
     const Chunks own = windows_.PartsOf(node);
     const bool innermost = node.depth + 1 == windows_.depth();
@@ -128,8 +128,8 @@ class Search {
     return 1;
   }
 
-  // Examines a window: takes as fixed coordinates those of the pieces at its ends and the ends of
-  // runs.
+  // Examines a window: takes as fixed coordinates those of the pieces at its ends, their
+  // neighbours, and the first and last ones of runs.
   void Examine(const Interval& window) {
     const Digits first = parts_.At(window.begin);
     const Digits last = parts_.At(window.end - 1);
@@ -164,7 +164,7 @@ class Search {
   const NestedCuts& windows_;
   const NestedCuts& parts_;
   const uint32_t fixed_;
-  // Candidates for fixed coordinates: ends of runs.
+  // Candidates for fixed coordinates: the first and last ones of runs.
   std::array<absl::InlinedVector<int64_t, 16>, NestedCuts::kMaxDepth> candidates_;
   MostPieces most_;
   int64_t window_begin_ = 0;

@@ -18,7 +18,7 @@
 namespace meshift {
 namespace {
 
-// After "(": "0" or "dim=0".
+// "0" or "dim=0".
 absl::StatusOr<int> ReadNamedDim(Scanner& scanner) {
   if (scanner.Take("dim")) MESHIFT_RETURN_IF_ERROR(scanner.Expect("="));
   MESHIFT_ASSIGN_OR_RETURN(const int64_t dim, scanner.ExpectInt());

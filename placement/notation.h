@@ -9,8 +9,9 @@
 //   items = item { [","] item }
 //   item  = ("R" | "Replicate") ["()"]
 //         | ("P" | "Partial") ["(" [op] ")"]
-//         | ("S" | "Shard") (int | "(" ["dim="] int ")") ["{" int {"," int} "}"] ["[" place "]"]
-//         | ("_S" | "_StridedShard") "(" ["dim="] int "," ["sf=" | "split_factor="] int ")"
+//         | ("S" | "Shard") (dim | "(" dim ")") ["{" int {"," int} "}"] ["[" int "]"]
+//         | ("_S" | "_StridedShard") "(" dim "," ["sf=" | "split_factor="] int ")"
+//   dim   = ["dim="] int
 //
 // An op may have DTensor's name: "band", "bor" and "bxor" are "and", "or" and "xor". Spaces are
 // allowed between tokens. Mesh and tensor are unknown here: Sharding checks dims, sizes, positions

@@ -6,8 +6,8 @@
 //   scanner.ExpectInt();   // 4
 //   scanner.Expect("]");   // expected "]" at ", 8]"
 //
-// Expect functions return INVALID_ARGUMENT, which quotes the remaining text, and then consume
-// nothing. Internal to placement/. Not thread-safe.
+// Expect functions return INVALID_ARGUMENT, which quotes the wrong text, and then consume nothing.
+// Internal to placement/. Not thread-safe.
 #ifndef MESHIFT_PLACEMENT_SCANNER_H_
 #define MESHIFT_PLACEMENT_SCANNER_H_
 

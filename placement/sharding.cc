@@ -83,7 +83,7 @@ absl::Status CheckRagged(const Placement& placement, const DeviceMesh::Dim& mesh
   return absl::OkStatus();
 }
 
-// Makes tensor dims non-negative, and checks each shard by itself.
+// Makes tensor dims non-negative, and checks them and the ragged cuts.
 absl::Status ResolveShards(const DeviceMesh& mesh, const TensorType& tensor,
                            std::vector<Placement>* placements) {
   std::vector<int> num_ragged(tensor.shape.size(), 0);

@@ -56,7 +56,7 @@ absl::StatusOr<TensorType> TensorType::Parse(std::string_view text) {
 }
 
 std::string TensorType::ToString() const {
-  // At most one allocation: every plan prints its tensor.
+  // Usually at most one allocation: every plan prints its tensor.
   std::array<char, 20> digits;
   std::string text;
   text.reserve(8 + shape.size() * 8);

@@ -52,7 +52,7 @@ std::string_view KindOf(StepOp op) {
   }
 }
 
-// Lists paths in order of their cost: A* with an exact heuristic, the cost that the search finds
+// Lists paths roughly in order of their cost: A*, whose heuristic is the cost that the search finds
 // from a state to the target.
 class PathLister {
  public:
@@ -64,7 +64,7 @@ class PathLister {
         successors_(problem, model, choice.rules),
         most_work_(problem.budget()->done() + kMaxWork) {}
 
-  // Calls `take` with paths, the cheapest first, until it returns false. No two paths have equal
+  // Calls `take` with paths until it returns false or a limit is reached. No two paths have equal
   // labels.
   void Run(const std::function<bool(const Path& path)>& take) {
     nodes_.push_back({problem_.source(), {}, -1, StepOp::kSlice, ""});
@@ -126,7 +126,7 @@ class PathLister {
     std::reverse(path.moves.begin(), path.moves.end());
     return path;
   }
-  // The cost of the cheapest path from `state` to the target; nullopt if none exists.
+  // The cost of the cheapest path from `state` to the target; nullopt if none was found.
   const std::optional<PathCost>& Rest(const State& state) {
     const auto [at, is_new] = rest_.try_emplace(state);
     if (is_new) at->second = FindRest(state);
@@ -366,7 +366,7 @@ class Lister {
       return lister.Add(path);
     });
     lister.AddAroundGroups();
-    // The heuristic is a lower bound and usually exact, so the list is only nearly sorted.
+    // The heuristic is usually, but not always, exact, so the list is only nearly sorted.
     SortByTime(&lister.all_);
     lister.AddBeyondRule();
     AddWithoutPromise(lister.PlanWithoutPromise(), lister.best_, &lister.all_);

@@ -27,7 +27,7 @@ struct Run;
 // Copies are cheap and refer to the same work. Safe for concurrent use, except for assignments.
 // Dropping a handle neither waits nor cancels: the work continues, and its tensors must stay valid
 // until it is done. Without the handle, its end can only be known by waiting for a later call that
-// depends on it, or by destroying the redistributor, which waits for all work.
+// depends on it, or by destroying the redistributor and all its handles, which waits for all work.
 class RunHandle {
  public:
   RunHandle() = default;  // nothing to wait for
@@ -43,16 +43,18 @@ class RunHandle {
     if (run_ != nullptr) Release();
   }
 
-  // Whether Wait() would return without waiting. Does not wait, unless MPI does. Advances the work
-  // if the MPI engine has no thread of its own (meshift/mpi_engine.h). With
+  // Whether this work is done, or the redistributor has an error. Does not wait, unless MPI does.
+  // Advances the work if the MPI engine has no thread of its own (meshift/mpi_engine.h). With
   // LocalWorldOptions::num_workers = 0 work runs only inside waits: there it stays false until a
   // thread has waited.
   bool IsDone() const;
   // Waits until this work is done. Returns the redistributor's first error. May be called again.
   // DEADLINE_EXCEEDED: ranks are missing; the message names them if they are known.
-  // FAILED_PRECONDITION: ranks disagree; the message names their plans.
+  // FAILED_PRECONDITION: ranks disagree, and the message names their plans; or, without effect on
+  // the work, this thread may not call the engine (MPI), or the work is part of a CUDA graph.
   absl::Status Wait() const;
   // Makes later work on `stream`, of the same engine, wait for this work; the host does not wait.
+  // Returns errors that are known by then, but none of the work itself.
   absl::Status Wait(Stream& stream) const;
 
  private:

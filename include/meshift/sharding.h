@@ -64,7 +64,8 @@ struct Box {
 // The intersection; if it is empty, a box with a size of 0. REQUIRES: equal numbers of dims.
 Box Intersect(const Box& a, const Box& b);
 int64_t CommonElements(const Box& a, const Box& b);  // of the intersection
-// Whether every element of `inner` is in `outer` (true if `inner` is empty).
+// Whether every element of `inner` is in `outer` (true if `inner` is empty). REQUIRES: equal
+// numbers of dims, or `inner` is empty.
 bool Contains(const Box& outer, const Box& inner);
 // Whether the elements of `inner` are contiguous and in order in the row-major content of `outer`;
 // true for fewer than two elements. REQUIRES: Contains(outer, inner).
@@ -88,7 +89,8 @@ struct TensorType {
   // two limits also hold without the dims of size 0, so that no product of sizes overflows.
   // INVALID_ARGUMENT otherwise; the message names the value.
   static absl::StatusOr<TensorType> Create(DType dtype, Shape shape);
-  // Reads the format of ToString; spaces are allowed anywhere.
+  // Reads the format of ToString; spaces are allowed between tokens. INVALID_ARGUMENT: another
+  // format, or as Create.
   static absl::StatusOr<TensorType> Parse(std::string_view text);
   std::string ToString() const;
   friend bool operator==(const TensorType&, const TensorType&) = default;
@@ -101,10 +103,12 @@ class Sharding {
  public:
   // `placements`: one per mesh dim; negative tensor dims count from the end. `cuts`: per tensor dim
   // the mesh dims that cut it, outermost first; an empty list, or empty `cuts`, means mesh order
-  // with a ragged cut first. INVALID_ARGUMENT, which names the value and the rule: the number of
-  // placements differs from the mesh dims; a tensor dim is out of range; an invalid shard order;
-  // mixed partial ops (only sum and avg may be mixed); an op that the dtype does not have; ragged
-  // sizes with a wrong sum; f4e2m1 cut inside a byte.
+  // with a ragged cut first. INVALID_ARGUMENT, which names the value and the rule: an error of
+  // TensorType::Create; the number of placements differs from the mesh dims; a tensor dim is out of
+  // range; an invalid shard order, or a wrong number of them; mixed partial ops (only sum and avg
+  // may be mixed); an op that the dtype does not have; two ragged cuts of one tensor dim; a
+  // negative ragged size, or sizes of a wrong number or sum; f4e2m1 with rows that are not of whole
+  // bytes, or cut inside a byte.
   static absl::StatusOr<Sharding> Create(DeviceMesh mesh, TensorType tensor,
                                          std::vector<Placement> placements,
                                          std::vector<Cuts> cuts = {});
@@ -116,17 +120,17 @@ class Sharding {
                                         std::string_view placements);
   // Reads the format of ToString.
   static absl::StatusOr<Sharding> Parse(std::string_view text);
-  // The same tensor and mesh with other placements. Errors as those of Create.
+  // The same tensor and mesh with other placements. Errors as those of Parse and Create.
   absl::StatusOr<Sharding> WithPlacements(std::string_view placements) const;
   absl::StatusOr<Sharding> WithPlacements(std::vector<Placement> placements,
                                           std::vector<Cuts> cuts = {}) const;
   // The same placements of a tensor of another shape, which must have every tensor dim that is cut.
-  // Ragged sizes must add up to the new size.
+  // Ragged sizes must add up to the new size. Errors as those of Create.
   absl::StatusOr<Sharding> WithShape(Shape shape) const;
-  // The same tensor and placements on another mesh with the same number of dims.
+  // The same tensor and placements on another mesh with the same number of dims. Errors as those of
+  // Create.
   absl::StatusOr<Sharding> OnMesh(const DeviceMesh& mesh) const;
-  // The same placements of a tensor of another dtype. INVALID_ARGUMENT: the dtype does not have a
-  // partial op, or f4e2m1 would be cut inside a byte.
+  // The same placements of a tensor of another dtype. Errors as those of Create.
   absl::StatusOr<Sharding> WithDType(DType dtype) const;
 
   const DeviceMesh& mesh() const { return rep_->mesh; }

@@ -18,7 +18,7 @@
 #include "meshift/version.h"
 
 // Both return from the enclosing function on an error. They may be used twice on a line, or in
-// another macro.
+// another macro. MESHIFT_ASSIGN_OR_RETURN is several statements: after `if`, put it in braces.
 #define MESHIFT_RETURN_IF_ERROR(expr)                                                       \
   do {                                                                                      \
     if (absl::Status meshift_status_ = (expr); ABSL_PREDICT_FALSE(!meshift_status_.ok())) { \

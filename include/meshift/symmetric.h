@@ -8,13 +8,13 @@
 //   MESHIFT_RETURN_IF_ERROR(pool->Free(block.number));
 //
 // Create and Reserve are collective: all members call them with the same arguments in the same
-// order. Only these two register memory. Members that differ get FAILED_PRECONDITION, which names
-// two members and their requests.
+// order. Only these two register memory, each at most 2^38 bytes at once. Members that request
+// different buffers get FAILED_PRECONDITION, which names two members and their requests.
 //
-// Allocate and Free are local and deterministic: the result depends only on the earlier calls of
-// both. So members that make the same calls in the same order get blocks with equal numbers at
-// equal places, which makes their tensors symmetric. The agreement of a redistributor compares the
-// places, and names ranks that differ.
+// Allocate and Free are local and deterministic: the result depends only on the options and on the
+// earlier calls of Reserve, Allocate and Free. So members that make the same calls in the same
+// order get blocks with equal numbers at equal places, which makes their tensors symmetric. The
+// agreement of a redistributor compares the places, and names ranks that differ.
 //
 // A block may be freed once the calls that use it are done on this rank: then no member reads it.
 // Destroy a pool before its communicator and its engine. If that is collective for the engine
@@ -42,7 +42,7 @@ namespace MESHIFT_API meshift {
 // SymmetricUse: where the tensors of a call are in symmetric memory. SymmetricMiss: why a call did
 // not use it.
 //
-//   const SymmetricUse use{pool, pool->TensorAt(in.data), pool->TensorAt(out.data)};
+//   const SymmetricUse use{pool.get(), pool->TensorAt(in.data), pool->TensorAt(out.data)};
 //   redistribute({.from = from, .to = to, .source = in, .target = out, .symmetric = &use});
 //   redistribute.stats().symmetric.hits;  // 1, or a miss with its reason
 
@@ -55,7 +55,8 @@ struct SymmetricTensor {
   friend bool operator==(const SymmetricTensor&, const SymmetricTensor&) = default;
 };
 
-// Equal on all ranks, because it decides which path a call takes.
+// Equal on all ranks, because it decides which path a call takes. The pool is one that
+// Redistributor::MakeSymmetricPool of the same redistributor made; others are refused.
 struct SymmetricUse {
   SymmetricPool* pool = nullptr;
   SymmetricTensor source = {};
@@ -67,9 +68,10 @@ struct SymmetricUse {
 enum class SymmetricMiss : uint8_t {
   kSource,     // the source has no block
   kTarget,     // the target has none
-  kOperation,  // not a single all-gather or reduce-scatter of contiguous blocks
+  kOperation,  // not a single all-gather, reduce-scatter or gathering exchange of contiguous blocks
   kGroup,      // not the pool's group
-  kSize,       // the largest part does not fit into its block after the offset
+  kSize,       // the largest part does not fit into its block after the offset, or the offset is
+               // not a multiple of 16
   kOverlap,    // source and target share memory
   kPromise,    // the plan's promise about bits would not be kept
   kEngine,     // the engine has no such symmetric call
@@ -109,7 +111,7 @@ struct SymmetricPoolStats {
   int64_t high_water_bytes = 0;  // peak of bytes_in_use
   int64_t blocks = 0;            // in use
   int64_t allocations = 0;       // that succeeded, since Create
-  int64_t refused = 0;           // allocations that failed
+  int64_t refused = 0;           // allocations that failed with RESOURCE_EXHAUSTED
   // Fragmentation: free bytes, and the largest block that could be allocated.
   int64_t free_bytes = 0;
   int64_t largest_free = 0;
@@ -122,16 +124,18 @@ class SymmetricPool {
   ~SymmetricPool();
   static constexpr int64_t kAlignment = 256;
 
-  // Collective. `engine` and `communicator` must outlive the pool. UNIMPLEMENTED, on all members:
-  // the engine has no symmetric memory for this communicator; the message says why.
+  // Collective. `engine` and `communicator` must outlive the pool. INVALID_ARGUMENT: an option, or
+  // more than 2^38 bytes in all. UNIMPLEMENTED, on all members: the engine has no symmetric memory
+  // for this communicator; the message says why. Otherwise errors of Engine::AllocateSymmetric.
   static absl::StatusOr<std::unique_ptr<SymmetricPool>> Create(
       Engine* engine, Communicator* communicator, const SymmetricPoolOptions& options = {});
 
   // Collective: registers further buffers until there are `buffers`. RESOURCE_EXHAUSTED, without
-  // effect: `buffers` exceeds max_buffers.
+  // effect: `buffers` exceeds max_buffers. Other errors as those of Create.
   absl::Status Reserve(int64_t buffers);
 
-  // RESOURCE_EXHAUSTED: the message has the free bytes and the size of the largest possible block.
+  // INVALID_ARGUMENT: `bytes` is not in 1..2^38. RESOURCE_EXHAUSTED: the message has the free bytes
+  // and the size of the largest possible block. O(log n).
   absl::StatusOr<SymmetricBlock> Allocate(int64_t bytes);
   // INVALID_ARGUMENT: the block does not exist.
   absl::Status Free(int64_t block);
@@ -142,7 +146,7 @@ class SymmetricPool {
 
   SymmetricPoolStats stats() const;
   Communicator* communicator() const { return communicator_; }
-  // "symmetric pool of group 0-7"
+  // "the symmetric pool of ", and the communicator's text.
   std::string ToString() const;
 
   // For redistributors: a block's place for calls, and the counters of hits and misses.

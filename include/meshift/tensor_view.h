@@ -31,12 +31,14 @@ struct Device {
 
 // Does not own `data`, which must outlive every operation that uses the view.
 struct TensorView {
-  void* data = nullptr;  // of element (0, 0, ...); may be null if NumBytes() is 0
+  // The address of element (0, 0, ...). May be null if NumBytes() is 0, and in Prepare() and
+  // WorkspaceBytes().
+  void* data = nullptr;
   DType dtype = DType::kF32;
   Shape shape;
   Shape strides;  // in elements, one per dim; may be negative or zero
-  // The device of `data`; engines check it. The default, the host, also stands for any memory that
-  // the engine can access, on a GPU engine too.
+  // The device of `data`, equal for source and target; a call checks it. The default, the host,
+  // also stands for any memory that the engine can access, on a GPU engine too.
   Device device = {};
   // The memory must not be written: it may be a source that is not consumed; any other use is
   // refused.

@@ -55,7 +55,7 @@ class MatchResultListener;  // GoogleTest's
 
 namespace MESHIFT_API meshift {
 
-// For GoogleTest: prints the shardings, the promise and one line per step.
+// For GoogleTest: prints the shardings, the promise, one line per step and the totals.
 void PrintTo(const Plan& plan, std::ostream* os);
 void PrintTo(const absl::StatusOr<Plan>& plan, std::ostream* os);
 
@@ -135,16 +135,18 @@ struct RedistributionResult {
   // The first broken rule (docs/errors.md) that the verifier found.
   std::optional<PlanFault> fault;
 
-  // Elements, over all ranks and runs, whose value differs from the definition.
+  // Elements, over all ranks and all runs but the adversarial one, whose value differs from the
+  // definition.
   int64_t wrong = 0;
-  // Elements whose replicas hold different bits. The engine distorts the sums of each group
-  // differently, so replicas are equal only if one group computed the value.
+  // Elements whose replicas hold different bits, over all runs. In the adversarial run the engine
+  // distorts the sums of each group differently, so replicas are equal only if one group computed
+  // the value.
   int64_t replicas_differ = 0;
   std::string first_wrong;       // "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"
   std::string first_difference;  // "ranks 0 and 5 differ at [1,2]: 3 (0x4040) and 2 (0x4000)"
 
-  // Bytes sent by the worst rank, summed over the steps: according to the plan, and counted from
-  // the actual calls.
+  // Bytes sent by the worst rank of each step, summed over the steps: according to the plan, and
+  // counted from the calls of the ranks' programs.
   int64_t bytes_planned = 0;
   int64_t bytes_counted = 0;
   std::string first_bytes_differ;  // "step 0 (all_gather{tp}) sends 70 bytes, planned 64"
@@ -166,8 +168,9 @@ struct RedistributionCheck {
 // Plans, verifies, and runs five times: twice with sums that are exact in any order, compared bit
 // for bit, so that rounding cannot hide a lost contribution; once with zeros of both signs,
 // infinities and NaN for min and max; twice with full mantissas, once within a proven error bound
-// and once under the adversarial reduction order. Returns an error if planning or running fails.
-// Uses the memory of all ranks.
+// and once under the adversarial reduction order. Returns an error if planning or running fails; a
+// plan that the verifier refuses is a `fault`, and runs too. Uses the memory of all ranks.
+// RESOURCE_EXHAUSTED: a rank is 2^20 or above.
 absl::StatusOr<RedistributionResult> RedistributeAndCheck(const RedistributionCheck& check);
 
 // The same for a given plan, which may be wrong.
@@ -227,15 +230,17 @@ PlanMatcher IsProven();
 enum class Values : uint8_t {
   // Every result is exact in any order of evaluation, and is compared bit for bit. Partial sums:
   // small integers (avg: multiples of the divisor) at up to 8 partial coordinates, zero at the
-  // others. Products: 1, 2 and -1 (integers 1, 2, 3). min, max, and, or, xor: any values of the
-  // type, except zeros, infinities and NaN of floats. Tensors that are not partial: any bits.
+  // others; where these are not exact, x and -x. Products: 1, 2 and -1 (integers 1, 2, 3; complex
+  // also i and 1+i) at up to 8. and, or: a few bits at up to 8. min, max, xor: values other than
+  // zeros, infinities and NaN of floats. No partial side and one dtype: any bits (bool: 0 and 1).
   kExact,
   // Floats: sums have full mantissas in (-2, 2) everywhere, products a few between 1/2 and 2;
   // compared within a proven error bound. This detects replicas with different bits, but may miss a
-  // lost contribution. Integers: full range, with wrap-around; compared bit for bit. Other ops as
-  // in kExact.
+  // lost contribution. Integers: full range, with wrap-around, if the result is the same in every
+  // order, else as in kExact; compared bit for bit. Other ops as in kExact.
   kRounding,
-  // As kExact; min and max of floats also get zeros of both signs, infinities and NaN.
+  // As kExact; min and max of floats over two or more partial coordinates also get zeros of both
+  // signs, infinities and NaN.
   kSpecial,
 };
 
@@ -260,8 +265,8 @@ struct Fill {
 //
 // Values are a function of (seed, element, partial coordinate), so ranks may be filled one by one,
 // also in different processes. Filling takes O(1) per element of the rank, checking O(1) per
-// element that any rank holds and up to 8 steps (kRounding: one per partial coordinate) per element
-// of the tensor.
+// element that any rank holds and at most one step per partial coordinate and element of the
+// tensor.
 //
 // An immutable value. Safe for concurrent use.
 class Oracle {
@@ -288,7 +293,8 @@ class Oracle {
 
   // Writes a correct local target tensor. In a new partial mesh dim, coordinate 0 has the value and
   // the others have the op's identity (avg: all have the value). In one that stays partial, each
-  // coordinate has the result of its own contributions. O(partial coordinates) per element.
+  // coordinate has the result of its own contributions. INVALID_ARGUMENT: the position does not
+  // exist, or the size of `local` is not TargetBytes(position). O(partial coordinates) per element.
   absl::Status MakeTarget(const Fill& fill, int64_t position, absl::Span<std::byte> local) const;
 
   // Checks the targets of all ranks, by position. INVALID_ARGUMENT: a wrong number or size of

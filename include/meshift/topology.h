@@ -7,10 +7,11 @@
 //   topology.DomainOf(0, 13);           // 1: rank 13 is in the second NVLink domain
 //   topology.protocols()[0].name;       // "LL"
 //
-// Level 0 is the fastest. Ranks r with equal r / domain_size share a domain of a level; the last
-// level has all ranks (domain_size 0). Each domain size is a multiple of the one before. Level
-// names are unique and match [A-Za-z_][A-Za-z0-9_]*. Latencies are at most 1 s and group_setup_ns
-// at most 1,000 s, so that a plan's times fit into 64 bits. docs/cost_model.md has the formulas.
+// Level 0 is the innermost. Ranks r with equal r / domain_size share a domain of a level; the last
+// level has all ranks (domain_size 0). The other domain sizes are 1 or more, and each is a whole
+// number, 2 or more, times the one before. The names of levels, and those of protocols, are unique,
+// match [A-Za-z_][A-Za-z0-9_]* and have at most 100 bytes. Latencies are at most 1 s and
+// group_setup_ns at most 1,000 s. docs/cost_model.md has the formulas.
 //
 // The caller states the machine: nothing here measures it (see meshift/calibration.h). A Topology
 // is an immutable value. Safe for concurrent use.
@@ -74,21 +75,23 @@ class Topology {
   // One level with all ranks: the default everywhere.
   static Topology Flat();
   // Without protocols every collective takes collective_latency_ns to start, the hops of a tree,
-  // and the bytes of a ring, or of messages, at full bandwidth. INVALID_ARGUMENT: a level
-  // or protocol breaks a rule above; bandwidth_bytes_per_us or copy_bandwidth_bytes_per_us is below
-  // 1, or another number below 0; latency_percent is above 10,000, or another percentage not in
-  // 1..100; or there are more than 16 protocols.
+  // and the bytes of a ring, or of messages, at full bandwidth. INVALID_ARGUMENT: `levels` is
+  // empty; a level, a constant or a protocol breaks a rule above; bandwidth_bytes_per_us or
+  // copy_bandwidth_bytes_per_us is below 1, or another number below 0; latency_percent is above
+  // 10,000, or another percentage not in 1..100; or there are more than 16 protocols.
   static absl::StatusOr<Topology> Create(std::vector<TopologyLevel> levels,
                                          TopologyConstants constants = {},
                                          std::vector<TopologyProtocol> protocols = {});
-  // Text is one of: a preset (mesh/topology_presets.h) such as "h100" or "h200-efa", with optional
-  // changes, "h100,nics=4x100"; levels from the innermost, "nvlink=8" or "nvlink=8,rail=64", with
-  // the links of an H100 machine, where the network level "net" is implied; or JSON. Reads the
-  // format of ToString. INVALID_ARGUMENT names the value and the rule.
+  // Text is one of: "flat"; a preset (mesh/topology_presets.h) such as "h100" or "h200-efa", with
+  // an optional change, "h100,nics=4x100"; levels from the innermost, "nvlink=8" or
+  // "nvlink=8,rail=64", with the links of an H100 machine, where the network level "net" is
+  // implied; or JSON. Reads the format of ToString. INVALID_ARGUMENT names the value and the rule.
   static absl::StatusOr<Topology> Parse(std::string_view text);
   // {"levels": [{"name", "domain_size", "bandwidth_bytes_per_us", "latency_ns", ...}, ...],
-  //   "constants": {...}, "protocols": [{"name", "start_ns", ...}, ...]}; missing keys have their
-  //   defaults, unknown keys are errors.
+  //   "constants": {...}, "protocols": [{"name", "start_ns", ...}, ...]}.
+  // The keys named here in a level and in a protocol are required, and so is "levels"; other keys
+  // have defaults. INVALID_ARGUMENT: a missing or an unknown key, a value of another type, or an
+  // error of Create.
   static absl::StatusOr<Topology> FromJson(std::string_view json);
   std::string ToJson() const;
 
@@ -101,7 +104,7 @@ class Topology {
   // The lowest level at which both ranks share a domain.
   int LevelBetween(int64_t a, int64_t b) const;
 
-  // The shortest text that Parse reads back to an equal value: a preset, "nvlink=8", or the JSON
+  // A short text that Parse reads back to an equal value: "flat", a preset, "nvlink=8", or the JSON
   // form on one line.
   std::string ToString() const;
   friend bool operator==(const Topology&, const Topology&) = default;

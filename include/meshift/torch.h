@@ -150,7 +150,8 @@ inline at::ScalarType ToScalarType(DType dtype) {
 
 // Views.
 
-// The tensor's dtype and sizes, in Meshift's elements.
+// The tensor's dtype and sizes, in Meshift's elements. Throws c10::NotImplementedError as ToDType,
+// and for a pair of f4e2m1 without dims.
 inline TensorType TypeOf(const at::Tensor& tensor) {
   TensorType type = {ToDType(tensor.scalar_type()),
                      Shape(tensor.sizes().begin(), tensor.sizes().end())};
@@ -162,8 +163,9 @@ inline TensorType TypeOf(const at::Tensor& tensor) {
 }
 
 // A view of the tensor's memory; the tensor must outlive it. An undefined tensor gives
-// TensorView(). Throws for tensors that are not plain strided memory: sparse, nested, lazily
-// conjugated or negated (use resolve_conj, resolve_neg), or on a device other than CPU and CUDA.
+// TensorView(). Throws c10::NotImplementedError as TypeOf, and for tensors that are not plain
+// strided memory: sparse, nested, lazily conjugated or negated (use resolve_conj, resolve_neg),
+// without memory, strided between pairs of f4e2m1 in a row, or on a device other than CPU and CUDA.
 inline TensorView View(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
   const auto refuse = [](const std::string& why) {
@@ -312,8 +314,8 @@ class RunKeeper {
 }  // namespace internal
 
 // A redistribution in progress. It keeps its tensors alive; if it is dropped without a Wait, the
-// redistributor keeps them until the work is done. Movable; used by one thread at a time. The
-// engine must outlive it.
+// redistributor keeps them at least until the work is done. Movable; used by one thread at a time.
+// The engine must outlive it.
 template <typename Result>
 class [[nodiscard]] Pending {
  public:
@@ -330,7 +332,8 @@ class [[nodiscard]] Pending {
   // As RunHandle::IsDone. Does not wait, unless MPI does.
   bool IsDone() const { return run_.empty() || run_.front().handle.IsDone(); }
   // The result. On CPUs the host waits; on CUDA the current stream does. Throws the error of the
-  // work; its tensors are then kept until the process ends. May be called again.
+  // work (on CUDA only one that is known by then); its tensors are then kept until the process
+  // ends. May be called again.
   const Result& Wait() {
     if (!run_.empty()) {
       Check(keeper_->Wait(run_.front()));
@@ -364,11 +367,13 @@ class [[nodiscard]] Pending {
 // concurrent use except for moves; calls of several threads need tickets.
 class TensorRedistributor {
  public:
-  // Collective; as Redistributor::Create. `engine` must outlive this and its pending runs.
+  // Collective; as Redistributor::Create, whose errors it throws. `engine` must outlive this and
+  // its pending runs. Throws c10::NotImplementedError if the engine's tensors are on CUDA and it is
+  // not an NcclEngine, or this libtorch was built without CUDA.
   TensorRedistributor(const DeviceMesh& mesh, Engine* engine,
                       const RedistributorOptions& options = {})
       : TensorRedistributor(Check(Redistributor::Create(mesh, engine, options)), engine) {}
-  // Takes over a redistributor of this engine.
+  // Takes over a redistributor of this engine. Throws in the same cases.
   TensorRedistributor(Redistributor redistributor, Engine* engine)
       : device_(engine->tensor_device()), redistributor_(std::move(redistributor)) {
     NcclEngine* nccl = nullptr;
@@ -385,13 +390,15 @@ class TensorRedistributor {
   }
 
   // Makes `local` this rank's part of a tensor of these global sizes, on the redistributor's mesh.
-  // Throws c10::ValueError if its shape does not match; the message names both shapes.
+  // Throws c10::ValueError if its shape does not match, and the message names both shapes; or as
+  // Sharding::Parse and TypeOf.
   DTensor Wrap(at::Tensor local, at::IntArrayRef sizes, std::string_view placements) const {
     TensorType type = {ToDType(local.scalar_type()), Shape(sizes.begin(), sizes.end())};
     if (type.dtype == DType::kF4E2M1 && !type.shape.empty()) type.shape.back() *= 2;
     return Wrap(std::move(local), Check(Sharding::Parse(std::move(type), mesh(), placements)));
   }
-  // The same on any mesh. `local` may be undefined if this rank is outside the mesh.
+  // The same on any mesh; the dtype must match too. If this rank is outside the mesh, `local` is
+  // undefined or has sizes {0}.
   DTensor Wrap(at::Tensor local, const Sharding& sharding) const {
     const TensorType own = {sharding.dtype(), sharding.LocalBox(rank()).size};
     if (local.defined() && !(TypeOf(local) == own)) {
@@ -403,7 +410,8 @@ class TensorRedistributor {
   }
 
   // Allocates this rank's part of a tensor of this sharding, on the engine's device; contents are
-  // unspecified.
+  // unspecified. Throws c10::NotImplementedError as ToScalarType, and for f4e2m1 if the rows of the
+  // part are not of whole bytes.
   DTensor Empty(const Sharding& sharding) const {
     Shape shape = sharding.LocalBox(rank()).size;
     if (sharding.dtype() == DType::kF4E2M1) {
@@ -446,8 +454,8 @@ class TensorRedistributor {
     return Start(sources, placements, options).Wait();
   }
 
-  // The same without waiting. Before Wait() returns or IsDone() is true, the sources must not be
-  // written and the results must not be read.
+  // The same without waiting for the work. Before Wait() returns or IsDone() is true, the sources
+  // must not be written and the results must not be read.
   Pending<DTensor> Start(const DTensor& source, std::string_view placements,
                          const RedistributeOptions& options = {}) {
     return Start(source, Check(source.sharding.WithPlacements(placements)), options);
@@ -574,7 +582,7 @@ class TensorRedistributor {
 //
 // The engine's memory comes from PyTorch's caching allocator. `communicator` is an ncclComm_t of
 // the current device and must outlive the engine. Set `may_split` of the result if groups may be
-// split from it.
+// split from it. Throws the error UNAVAILABLE if CUDA makes no stream.
 inline NcclLent Lend(void* communicator) {
   const c10::DeviceIndex device = c10::cuda::current_device();
   // Allocate for a stream that has no other work: memory that the allocator returns for a stream
@@ -602,8 +610,9 @@ inline NcclLent Lend(void* communicator) {
 }
 
 // Lends the communicator that a c10d::ProcessGroupNCCL has on the current device. It exists after
-// the group's first collective, or from the start if the group was made with a device id. Errors of
-// the group (getError) end the engine. `group` must outlive the engine.
+// the group's first collective, or from the start if the group was made with a device id. Throws
+// the error FAILED_PRECONDITION before that. Errors of the group end the engine, if this PyTorch
+// has getError. `group` must outlive the engine.
 template <typename ProcessGroupNccl>
 requires requires(ProcessGroupNccl& group) { group.getCommPtr(); }
 NcclLent Lend(ProcessGroupNccl& group) {

@@ -4,10 +4,11 @@
 //   Verdict verdict = Verify(plan);
 //   if (!verdict.ok()) fmt::print("{}: {}\n", verdict.fault->rule, verdict.fault->message);
 //
-// It checks in this order: each step is possible and its result is `after`; the last step gives the
-// target; no value is rounded twice; no value is lost or added twice; the promise about bits
-// (`kept`); bytes, totals and limits; groups; the fingerprint. docs/errors.md lists the rules. It
-// does not check that the plan is the cheapest, nor the estimate of each step's time.
+// It checks in this order: the meshes and shapes of source and target fit; each step is possible
+// and its result is `after`; the last step gives the target; no value is rounded twice; no value is
+// lost or added twice; the promise about bits (`kept`); bytes, totals and limits; groups; the
+// fingerprint. docs/errors.md lists the rules. It does not check that the plan is the cheapest, nor
+// the estimate of each step's time, except that it is not negative.
 #ifndef MESHIFT_VERIFIER_H_
 #define MESHIFT_VERIFIER_H_
 
@@ -35,9 +36,9 @@ struct VerifyOptions {
 };
 
 // Returns a verdict for any plan. A plan that is too large to track, or takes more work than
-// max_work, breaks the rule "scale". On a row-major mesh O(steps * kinds of groups), independent of
-// the number of ranks; with listed ranks, and from mesh to mesh, O(ranks + messages). A pure
-// function; safe for concurrent use.
+// max_work, breaks the rule "scale". On a row-major mesh the time grows with the sizes of the
+// groups in which data moves, and the kinds of such groups; with listed ranks, and from mesh to
+// mesh, also with ranks and messages. A pure function; safe for concurrent use.
 Verdict Verify(const Plan& plan, const VerifyOptions& options = {});
 
 }  // namespace meshift

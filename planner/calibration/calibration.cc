@@ -24,7 +24,7 @@ namespace {
 using Kind = Probe::Kind;
 
 constexpr int64_t kItem = 4;              // bytes of an f32
-constexpr int64_t kSmallest = 256;        // bytes of the smallest tensor, or a member's item
+constexpr int64_t kSmallest = 256;        // bytes of a member's block in the smallest probe
 constexpr int64_t kSizeStep = 16;         // the factor from one size to the next
 constexpr int64_t kSmall = 32 << 10;      // up to these bytes, latency is most of the time
 constexpr int64_t kMaxRanks = INT32_MAX;  // DeviceMesh's limit

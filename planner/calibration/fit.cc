@@ -18,7 +18,7 @@ namespace {
 using ObservationKind = Observation::Kind;
 
 constexpr double kScale = 0.2;  // s of FitObservations: smaller errors count by their squares
-// Weights of the structure's numbers: the cost of a number is weight * ln(fitted / structure)^2.
+// Weights of the structure's numbers: the cost of a number is weight * Moved()^2.
 // Times of one group alone cannot tell a latency per hop from one per collective; the weights
 // decide.
 constexpr double kKeepProtocols = 0.0003;
@@ -96,8 +96,8 @@ std::vector<Parameter> ParametersOf(Numbers* numbers) {
     bandwidth(&level.domain_bandwidth_bytes_per_us);
     bandwidth(&level.in_switch_bandwidth_bytes_per_us);
   }
-  // The percents of protocols are relative. The first protocol's latencies and the last one's
-  // bandwidths are 100, and fixed.
+  // The percents of protocols are relative, so the first protocol's latency_percent and the last
+  // one's other percents are fixed.
   const size_t count = numbers->protocols.size();
   for (size_t i = 0; i < count; ++i) {
     TopologyProtocol& protocol = numbers->protocols[i];
@@ -144,7 +144,8 @@ CollectiveTime TimeOf(const Observation& observation, const GroupTimes* times,
   return time;
 }
 
-// The times of all observations under a topology. Observations of equal groups share a group shape.
+// The times of the fitted observations under a topology. Observations of equal groups share a group
+// shape.
 class Observations {
  public:
   explicit Observations(absl::Span<const Observation> all) {
@@ -295,7 +296,7 @@ class Fitter {
     add(std::move(nearest));
     return starts;
   }
-  // Descends until no step helps.
+  // Descends until no step helps much, or a limit is reached.
   absl::Status Descend() {
     MESHIFT_RETURN_IF_ERROR(Evaluate());
     for (int round = 0; round < kMaxRounds && work_ < kMaxWork; ++round) {
@@ -320,7 +321,7 @@ class Fitter {
     cost_ = observations_.Cost(times_) + KeepCost();
     return absl::OkStatus();
   }
-  // ln(value / structure's value).
+  // ln((value + 1) / (structure's value + 1)).
   double Moved(size_t i) const {
     return std::log((static_cast<double>(*parameters_[i].value) + 1) /
                     (static_cast<double>(first_[i]) + 1));

@@ -7,7 +7,7 @@
 //
 // `structure` has the domains, the protocols and the initial values; the fit changes numbers only.
 // A number stays 0 where 0 means that it does not apply (direct, domain and in-switch bandwidths,
-// entry_ns, start_ns). Numbers on which no observation depends are unchanged.
+// entry_ns, start_ns). Numbers on which no fitted observation depends are unchanged.
 //
 // INVALID_ARGUMENT: no observations, or a time below 1 ns. Other fields are not checked. Pure
 // functions, safe for concurrent use. Internal to the calibration and the CLI.
@@ -60,14 +60,13 @@ FitError ErrorOf(std::vector<double> ratios);
 // The most observations that are fitted. From a longer list, every k-th one is taken.
 inline constexpr size_t kMaxFitted = 2048;
 
-// The topology of that structure with the least sum over all observations of sqrt(x^2 + s^2), where
-// x = ln(model / measured) and s = 0.2: a pseudo-Huber loss, so a few outliers change little. If
-// the structure has protocols, its numbers count as weak observations: numbers that the times
-// determine poorly stay near them. The minimum is a local one, the best from several starts. From
-// each start the search does Gauss-Newton steps in latencies and inverse bandwidths, in which a
-// time is linear while the same algorithm is the fastest, and tries other values of each number in
-// turn. Deterministic. O(fitted observations * numbers) per step; after some seconds of work no
-// further steps begin.
+// The topology of that structure with the least sum over the fitted observations of sqrt(x^2 +
+// s^2), where x = ln(model / measured) and s = 0.2: a pseudo-Huber loss, so a few outliers change
+// little. If the structure has protocols, its numbers count as weak observations: numbers that the
+// times determine poorly stay near them. The minimum is a local one, the best from several starts.
+// From each start the search does Gauss-Newton steps in latencies and inverse bandwidths, in which
+// a time is linear while the same algorithm is the fastest, and tries other values of each number
+// in turn. Deterministic. After some seconds of work no further steps begin.
 absl::StatusOr<Topology> FitObservations(const Topology& structure,
                                          absl::Span<const Observation> observations);
 

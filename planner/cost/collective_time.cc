@@ -96,7 +96,7 @@ class GroupTimes::Maker {
         index_(protocol),
         protocol_(ProtocolOf(topology, protocol)) {}
 
-  // Calls fn(kind, line) for each algorithm in each protocol.
+  // Calls fn(kind, line) for each algorithm in each protocol that has it.
   template <typename Fn>
   static void ForEach(const Topology& topology, const GroupShape& shape, const Fn& fn) {
     const int64_t entry_ns = EntryNs(topology, shape);

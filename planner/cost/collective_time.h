@@ -8,7 +8,8 @@
 //   topology.protocols()[time.protocol].name;   // "Simple"
 //
 // Each algorithm (ring, tree, in-switch, direct messages) in each protocol of the topology takes a
-// start time, the latency of its hops, and its bytes over the bandwidth of its slowest links. So
+// start time, the latency of its hops, and its bytes over the bandwidth of its slowest links. Only
+// the last protocol reduces in switches; without protocols there are only rings and messages. So
 // the minimum is a concave, piecewise linear, increasing function of the bytes. docs/cost_model.md
 // has the formulas. Not included: other traffic on the links, packing and local copies.
 //
@@ -39,7 +40,7 @@ struct CollectiveTime {
   int8_t protocol = -1;  // index in Topology::protocols(); -1: the topology has none
   int8_t level = 0;      // of the slowest links
   // If the slowest links connect domains: the fewest members of a group in one such domain. Each
-  // member has a link of its own. Otherwise 0.
+  // member has a link of its own. Otherwise, and in MessageTimes::Of(), 0.
   int64_t sharing = 0;
 
   int64_t Ns() const { return SaturatingAdd(SaturatingAdd(start_ns, hops_ns), links_ns); }

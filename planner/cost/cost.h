@@ -175,7 +175,7 @@ class CostModel {
   // The inverse: the most bytes that a collective may bring a rank in `ns`. -1: `ns` is less than
   // the start of any collective.
   int64_t MaxBytes(int64_t ns) const;
-  // The latency of a hop over `level` or a higher level, in the protocol with the least latency.
+  // A lower bound of the latency of a hop over `level` or a higher level, in any protocol.
   int64_t LeastHopNs(int level = 0) const;
   // In any step on this mesh, k ranks in one domain of the level below `level` (level 0: one rank)
   // together send at most k times this many bytes per us out of it, and receive at most that.
@@ -236,7 +236,7 @@ class CostModel {
   };
   const MovedLengths& LengthsOf(int k, const CutLists::List& before,
                                 const CutLists::List& after) const;
-  // The better of two ways to do a step; `plain` if they cost the same.
+  // The better of two ways to do a step, by time and CostOptions::max_workspace; on a tie, `plain`.
   const Traffic& Choose(StepOp op, const State& before, const State& after, const Traffic& plain,
                         const Traffic& other) const;
   // Workspace bytes of a step that packs `send` and unpacks `receive` bytes.

@@ -217,7 +217,7 @@ void SortUnique(absl::InlinedVector<int64_t, 16>* list) {
 // Work of bounding a box of ranks.
 constexpr int64_t kBoxWork = 16;
 
-// The most ranks that are examined before any box.
+// The most ranks with busy coordinates that are examined before any box.
 constexpr int64_t kMaxBusy = 200;
 
 // The maxima over the ranks examined so far.

@@ -81,8 +81,8 @@ int64_t LargestThatMoves(const Moves& moves) {
 }
 
 // One tensor dim on which something moves, for one length under the cuts that stay. Pieces may be
-// ragged; time and memory are proportional to their number. A piece's index is the row-major index
-// of its coordinates on the cuts, which is also its order along the tensor dim.
+// ragged; all of them are listed. A piece's index is the row-major index of its coordinates on the
+// cuts, which is also its order along the tensor dim.
 class MovedPieces {
  public:
   using Counts = absl::InlinedVector<int64_t, 32>;  // enough for the pieces of small groups

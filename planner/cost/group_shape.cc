@@ -157,8 +157,8 @@ class Runs {
     return joined;
   }
 
-  // An approximation, the worst of each count: Most() has all members in one whole; Fewest() and
-  // Wholes() have one member in each.
+  // An approximation, the worst of each count: Most() has as many members as fit in one whole;
+  // Fewest() and Wholes() have one member in each.
   void SetFarApart(int64_t size) {
     Run run;
     run.last_whole = whole_ > 0 ? 1 : 0;

@@ -58,8 +58,8 @@ int64_t TreeNs(const Topology& topology, absl::Span<const int64_t> ranks, int le
 
 // Takes O(listed ranks * log) per level; for modes at most O(largest domain * log(size)), whatever
 // the number of ranks. A domain of more than 65,536 ranks that no mode divides is approximated: it
-// holds one member for `sharing`, and all members for hops. Work is charged to the budget. If that
-// is exhausted, all latencies and `sharing` are 0, and the caller must refuse.
+// holds one member for `sharing`, and as many as fit for hops. Work is charged to the budget. If
+// that is exhausted, the result is meaningless, and the caller must refuse.
 GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups& groups,
                    WorkBudget* budget = nullptr);
 

@@ -15,7 +15,7 @@
 namespace meshift {
 
 // Ordered by time, then by the bytes that the worst ranks send, those that all ranks send, and the
-// number of steps. REQUIRES: all fields >= 0. Sums saturate at 2^63 - 1.
+// number of steps. REQUIRES: all fields >= 0. Sums of time and bytes saturate at 2^63 - 1.
 struct PathCost {
   int64_t ns = 0;
   int64_t bytes = 0;        // sent by the worst rank of each step

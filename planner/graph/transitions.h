@@ -47,7 +47,8 @@ DimMask StepDims(const Problem& problem, StepOp op, const State& before, const S
 // of each tensor dim before and after have equal sizes pairwise.
 bool IsPermutation(const Problem& problem, const State& before, const State& after);
 
-// Whether all pieces that the step splits or joins have equal lengths; true if there is no item.
+// Whether, along each tensor dim whose cuts change, the cuts before divide each piece of the common
+// cuts into equal pieces, and so do the cuts after; true if there is no item.
 bool IsEven(const Problem& problem, const CutLists& before, const CutLists& after);
 
 // The op of a single collective that leads from `before` to `after`, of the cheapest kind that

@@ -38,9 +38,9 @@ class PlanGroups {
   // For plans without a budget: no group has a number, and set-up costs nothing.
   PlanGroups() = default;
   // `meshes`: the plan's one or two meshes. `group_setup_ns`: the time to make a new group. Without
-  // a budget returns PlanGroups(). INVALID_ARGUMENT: the budget (CheckGroupBudget). UNIMPLEMENTED:
-  // more mesh dims than the planner's limit. Takes O(2^dims), for meshes with rank lists times
-  // their length.
+  // a budget returns PlanGroups(). INVALID_ARGUMENT: the budget (CheckGroupBudget), or two meshes
+  // of 2^31 ranks or more together. UNIMPLEMENTED: more mesh dims than the planner's limit. Takes
+  // O(2^dims), for meshes with rank lists times their length.
   static absl::StatusOr<PlanGroups> Create(absl::Span<const DeviceMesh> meshes,
                                            const GroupBudget& budget, int64_t group_setup_ns);
 
@@ -60,7 +60,8 @@ class PlanGroups {
   std::optional<int64_t> max_communicators() const { return budget_.max_communicators; }
   // Communicators for these groups on the rank that needs most: one for each group that it is in.
   int64_t Communicators(const GroupSet& set) const;
-  // For each kind of rank (in one mesh, in the other, or in both), the groups that it is in.
+  // For two meshes without a common rank: the groups of each mesh's ranks. Otherwise one set, with
+  // all groups: some rank may be in all of them.
   const std::vector<GroupSet>& sides() const { return sides_; }
   // The set-up time of each new group per use of the plan; 0 if the budget does not count it.
   int64_t each_setup_ns() const { return each_setup_ns_; }
@@ -80,7 +81,8 @@ class PlanGroups {
   // fewer may be enough.
   absl::Status RefuseCommunicators(int64_t least, bool is_least) const;
   // Why a plan over `used` breaks the budget, as in "needs the new group ddp,fsdp"; empty if it
-  // does not. Check(): the same as an error.
+  // does not. Check() returns RESOURCE_EXHAUSTED: too many communicators; else FAILED_PRECONDITION:
+  // a new group.
   std::string BrokenBy(const GroupSet& used) const;
   absl::Status Check(const GroupSet& used) const;
 
@@ -92,7 +94,8 @@ class PlanGroups {
   };
   explicit PlanGroups(GroupBudget budget) : budget_(std::move(budget)) {}
   using Numbers = absl::flat_hash_map<std::string, int>;  // by PartitionKey
-  // Numbers all groups. `by_key` gets the keys of equal groups of two meshes; empty for one mesh.
+  // Numbers all groups. `by_key` gets the numbers of the groups of two meshes, by key; empty for
+  // one mesh.
   absl::Status Number(absl::Span<const DeviceMesh> meshes, Numbers* by_key);
   void FindExisting(Numbers by_key);
   // The members of `used` that do not exist.

@@ -11,9 +11,10 @@
 // or that more ranks send less each. CrossTargets have no P: a mask makes it after the crossing.
 // They may have cuts that a gather removes again, also before a mask that makes an average.
 //
-// Meshes of up to 64 ranks get all cuts in mesh order and in reverse order. If these are too many,
-// they get only those where the first or the last mesh dims together cut one tensor dim. Larger
-// meshes get a few: the best may be missing. Pure functions. Internal to planner/inter_mesh.
+// Meshes of up to 64 ranks get all cuts, of up to four tensor dims, in mesh order and in reverse
+// order. If these are too many, they get only those where the first or the last mesh dims together
+// cut one tensor dim. Larger meshes get a few: the best may be missing. Pure functions. Internal to
+// planner/inter_mesh.
 #ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 #define MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 
@@ -28,7 +29,7 @@ namespace meshift {
 // Shardings that the dtype cannot have (f4e2m1 cut inside a byte) are left out.
 std::vector<Sharding> CrossSources(const Sharding& from, DType dtype);
 // Keeps P on some of the mesh dims that are P in `from`; with `at_once`, on all of them. P(avg) is
-// always kept. Empty if no mesh dim is P, or the tensor has 0 elements.
+// always kept. Empty if no mesh dim of size > 1 is P, or the tensor has 0 elements.
 std::vector<Sharding> PartialSources(const Sharding& from, DType dtype, bool at_once);
 std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype);
 

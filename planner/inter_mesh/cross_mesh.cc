@@ -161,7 +161,8 @@ class InterMeshPlanner {
     }
   }
 
-  // RESOURCE_EXHAUSTED: no pair that was priced keeps to the limits.
+  // RESOURCE_EXHAUSTED: no pair that was priced keeps to the limits. UNIMPLEMENTED: the same, and
+  // some pair has too many messages. Otherwise errors of FindPairs().
   absl::StatusOr<Plan> Run();
   // The cheapest plans; each label once.
   absl::StatusOr<std::vector<Plan>> List(size_t most, LabelFn label);
@@ -191,8 +192,8 @@ class InterMeshPlanner {
     const Half* half;
     DistinctBoxes boxes;
   };
-  // Finds the halves whose value has `dtype` at the crossing. If there are none, returns the error
-  // of the first.
+  // Finds the halves whose value has `dtype` at the crossing. Returns the first error, also if
+  // there are some.
   absl::Status FindFirsts(DType dtype, std::vector<First>* firsts);
   // Adds the pairs whose value crosses in `dtype`.
   absl::Status AddPairs(DType dtype);
@@ -213,7 +214,7 @@ class InterMeshPlanner {
     Crossing crossing;
     Traffic traffic;
   };
-  // nullopt if the pair breaks a limit, or has too many messages.
+  // nullopt if the pair breaks a limit, has too many messages, or the budget is exhausted.
   std::optional<Priced> Price(const Pair& pair);
   Plan Assemble(const Priced& priced) const;
   int64_t LargestBytes(const Sharding& sharding, DType dtype) const {
