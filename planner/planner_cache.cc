@@ -1,6 +1,6 @@
-// Implements meshift/planner_cache.h with two maps: plans by their shardings, and search results
-// (paths) by a key of the problem without names. Meshes that differ only in names share a path.
-// Sizes of entries are estimates, in bytes.
+// Implements meshift/planner_cache.h with two maps: plans by their shardings and reduce dtype, and
+// search results (paths) by a key of the problem without names. Meshes that differ only in names
+// share a path. Sizes of entries are estimates, in bytes.
 #include "meshift/planner_cache.h"
 
 #include <array>

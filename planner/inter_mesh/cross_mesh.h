@@ -7,11 +7,11 @@
 //     // exchange{onto mesh 1} -> S(1)[1],S(1)[0]
 //     // all_gather{dp} -> R,S(1)
 //
-// The planner pairs every source of planner/inter_mesh/cross_ends.h and near_ends.h with every
-// target. The search for one mesh plans both sides of a pair, and the cheapest pair wins. A pair is
-// not priced if its lower bound is above the cheapest pair so far. The receivers may add the
-// contributions themselves: exchange{sum:ascending, onto mesh 1}. The plan is not always the
-// cheapest: other ends are not tried, and after a fixed amount of work no more pairs are priced.
+// The planner pairs sources with targets of planner/inter_mesh/cross_ends.h and near_ends.h. The
+// search for one mesh plans both sides of a pair, and the cheapest pair wins. A pair is not priced
+// if its lower bound is above the cheapest pair so far. The receivers may add the contributions
+// themselves: exchange{sum:ascending, onto mesh 1}. The plan is not always the cheapest: other ends
+// are not tried, and after a fixed amount of work the cheapest pair so far wins.
 // planner/inter_mesh/cross_plan.h applies the options' limits. Internal to the planner.
 #ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_MESH_H_
 #define MESHIFT_PLANNER_INTER_MESH_CROSS_MESH_H_
@@ -47,11 +47,12 @@ struct CrossLimits {
 };
 
 // Returns MakePlan's errors (meshift/planner.h). RESOURCE_EXHAUSTED without a message: no pair that
-// was priced keeps to the limits. `groups`: of both meshes. options.max_memory and options.groups
-// are only copied into the plan's inputs; `limits` applies instead. Charges its work to `budget`;
-// when that is exhausted, the result is unspecified. *is_done, if given, is set to whether no other
-// plan of this kind can have less of the goal. REQUIRES: the meshes of `from` and `to` differ,
-// their shapes are equal. O(ranks of both + messages) time.
+// was priced keeps to the limits. `groups`: of both meshes. `limits` applies instead of the limits
+// of `options` on memory and groups, which the plan's inputs state; a max_memory still lifts the
+// default of max_value. Charges its work to `budget`; when that is exhausted, the result is
+// unspecified. For kMemory, *is_done, if given, is set to whether no other plan of this kind can
+// need less. REQUIRES: the meshes of `from` and `to` differ, their shapes are equal. O(ranks of
+// both + messages) time.
 absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, const PlanGroups& groups,
                                    const CrossLimits& limits, WorkBudget& budget,
@@ -60,7 +61,8 @@ absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
 // Returns a text; plans with equal texts count as the same.
 using LabelFn = absl::FunctionRef<std::string(const Plan&)>;
 // The cheapest plans, at most `most`, the cheapest first; of plans with equal labels only the
-// cheapest. Errors and `groups` as in FindCrossPlan; without limits.
+// cheapest. Empty if no pair could be priced. Other errors and `groups` as in FindCrossPlan;
+// without limits. REQUIRES: most > 0.
 absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
                                                  const PlannerOptions& options,
                                                  const PlanGroups& groups, size_t most,

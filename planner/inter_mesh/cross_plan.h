@@ -19,7 +19,7 @@ namespace meshift {
 
 // Errors as for MakePlan (meshift/planner.h). Charges its work to `budget`; when that is exhausted,
 // the result is unspecified and the caller must refuse. REQUIRES: the meshes of `from` and `to`
-// differ. O(ranks of both + messages) time, several times that if options limit memory or groups.
+// differ. O(ranks of both + messages) time; a multiple of that if options limit memory or groups.
 absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, WorkBudget& budget);
 

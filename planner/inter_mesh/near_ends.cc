@@ -14,14 +14,14 @@
 namespace meshift {
 namespace {
 
-// The most tensor dims that are cut, unless more mesh dims need one each.
+// The most tensor dims that get new cuts, unless more mesh dims need one each.
 constexpr size_t kMaxTensorDims = 2;
 
 // By mesh dim: which coordinates are those of some near rank.
 using NearCoordinates = std::vector<std::vector<bool>>;
 
 // A set of ranks or domains, as ascending runs of consecutive numbers: a mesh of millions of ranks
-// has few of them.
+// usually has few of them.
 class NumberSet {
  public:
   void Add(int64_t number) {
@@ -31,7 +31,7 @@ class NumberSet {
       runs_.push_back({number, number});
     }
   }
-  // To be called after the last Add().
+  // To be called after the last Add(), before Contains().
   void Merge() {
     std::sort(runs_.begin(), runs_.end(),
               [](const Run& a, const Run& b) { return a.first < b.first; });

@@ -43,13 +43,13 @@ class PlanAssembly {
   void AddPath(const Problem& problem, const CostModel& model, const Path& path,
                const ReductionChoice& choice, int mesh);
   // Records the largest value of the path that breaks the value rule, if any, in the plan's inputs
-  // (exceeded_max_value).
+  // (exceeded_max_value). Does nothing for PlannerKind::kPerDim.
   void NoteValuesBeyond(const Problem& problem, const Path& path, const ReductionChoice& choice);
   // Appends a step, with the workspace bytes of its packed pieces (without the values before and
   // after it).
   void AddStep(Step step, int64_t send_piece_bytes, int64_t receive_piece_bytes);
 
-  // Returns the plan, and leaves the assembly empty. `why`: of ReductionChoice.
+  // Returns the plan. The assembly must not be used again. `why`: of ReductionChoice.
   Plan Seal(const LowerBound& bound, const std::string& why) &&;
 
  private:

@@ -21,13 +21,16 @@
 
 namespace meshift {
 
-// The cheapest path whose intermediate values may have any size; `refusal` if there is none. With
-// options.max_value, which stays a limit, FAILED_PRECONDITION: the message names the value.
+// The cheapest path whose intermediate values may have any size; `refusal` if there is none. If
+// options.max_value is set, it stays a limit: FAILED_PRECONDITION instead of the path. The message
+// names max_value and the value of that path that exceeds it.
 absl::StatusOr<Path> FindBeyondRule(const MeshProblem& on_mesh, const CostModel& model,
                                     const PlannerOptions& options, const absl::Status& refusal);
 
 // A plan through R,..,R: unlike other plans it may reduce mesh dims that are partial in source and
-// target, and mask them again. `refusal` if there is none, or if options.max_value is set.
+// target, and mask them again. It joins the cheapest path to R,..,R and the cheapest one from
+// there. `refusal` if there are none, if both together break a limit, or if options.max_value is
+// set.
 absl::StatusOr<Plan> PlanThroughReplicas(const Sharding& from, const Sharding& to,
                                          const MeshProblem& on_mesh, const PlannerOptions& options,
                                          WorkBudget& budget, const absl::Status& refusal);

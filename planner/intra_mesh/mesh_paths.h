@@ -26,12 +26,12 @@
 
 namespace meshift {
 
-// Also fails with INTERNAL if no path keeps the rules. No problem is known to cause that.
+// Also fails with INTERNAL if no path keeps the rules: a small max_value can exclude all paths.
 class MeshPaths final : public LimitedPlanner<Path> {
  public:
-  // Keeps references to all arguments except `memory`. `model` has the workspace limit that follows
-  // from options.max_memory, and no groups. `groups`: of the problem's mesh. `memory`: of its
-  // source and target.
+  // Keeps references to all arguments except `memory`. `model` has no groups. Cheapest() keeps to
+  // the workspace limit that `model` has, if any; options.max_memory must then be set. `groups`: of
+  // the problem's mesh. `memory`: of its source and target.
   MeshPaths(const Problem& problem, const CostModel& model, const PlannerOptions& options,
             const TransitionRules& rules, const PlanGroups& groups, const TensorMemory& memory)
       : LimitedPlanner(options, groups, memory), problem_(problem), model_(model), rules_(rules) {}

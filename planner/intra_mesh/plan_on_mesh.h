@@ -1,8 +1,8 @@
 // Makes a plan on one mesh, with the limits and errors of MakePlan (meshift/planner.h). The caller
 // may supply the path from a cache.
 //
-//   MakePlanOnMesh(from, to, options, budget,
-//                  [](const Problem&, FindPathFn find) { return find(); });
+//   absl::StatusOr<Plan> plan = MakePlanOnMesh(
+//       from, to, options, budget, [](const Problem&, FindPathFn find) { return find(); });
 //
 // One thread at a time for each budget. Internal to the planner.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_PLAN_ON_MESH_H_
@@ -26,13 +26,14 @@ using FindPathFn = absl::FunctionRef<absl::StatusOr<Path>()>;
 // fails if the budget is exhausted; that result must not be cached.
 using PathSourceFn = absl::FunctionRef<absl::StatusOr<Path>(const Problem&, FindPathFn find)>;
 
-// As MakePlan (planner.h), with its errors. Work is charged to `budget`. If it is exhausted, the
-// result is unspecified and the caller must return an error. Two meshes are UNIMPLEMENTED.
+// As MakePlan (meshift/planner.h), with its errors. Work is charged to `budget`. If it is
+// exhausted, the result is unspecified and the caller must return an error. Two meshes are
+// UNIMPLEMENTED. kPerDim does not call `path_source`.
 absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options, WorkBudget& budget,
                                     PathSourceFn path_source);
 
-// As LeastMemory (planner.h), with the same conditions.
+// As LeastMemory (meshift/planner.h), with the same conditions.
 absl::StatusOr<int64_t> LeastMemoryOnMesh(const Sharding& from, const Sharding& to,
                                           const PlannerOptions& options, WorkBudget& budget);
 

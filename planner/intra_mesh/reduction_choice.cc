@@ -47,11 +47,11 @@ std::vector<int64_t> SignatureOf(const std::vector<int64_t>& ranks, const Topolo
   return signature;
 }
 
-// A closed form for row-major meshes: whether at each level one of two conditions holds. (1)
-// Domains consist of whole inner mesh dims and a factor of the next one. Then the coordinates of a
-// member determine its domain in the same way in every group. (2) Domains are not longer than the
-// least distance of two members, so that each holds at most one. If neither holds, groups may or
-// may not be equivalent.
+// A closed form for row-major meshes: whether at each level with several domains one of two
+// conditions holds. (1) Domains consist of whole inner mesh dims and a factor of the next one. Then
+// the coordinates of a member determine its domain in the same way in every group. (2) Domains are
+// not longer than the least distance of two members, so that each holds at most one. If neither
+// holds, groups may or may not be equivalent.
 bool DomainsFit(const DeviceMesh& mesh, absl::Span<const int> mesh_dims, const Topology& topology) {
   for (int level = 0; level + 1 < topology.NumLevels(); ++level) {
     const int64_t domain = topology.level(level).domain_size;

@@ -45,9 +45,10 @@ CostOptions CostOptionsOf(const PlannerOptions& options, const ReductionChoice& 
 
 // Whether all groups over `mesh_dims` are equivalent on the topology: members with equal
 // coordinates have equal indices among their group's ranks, and share domains with the same other
-// members. Meshes of more than 4,096 ranks are tested by a closed form, which may miss some: true
-// if the mesh is row-major, and the domains of each level either consist of whole inner mesh dims
-// and a factor of the next one, or are not longer than the distance between members.
+// members. On meshes of more than 4,096 ranks, several groups are tested by a closed form, which
+// may miss some: true if the mesh is row-major, and the domains of each level hold all ranks,
+// consist of whole inner mesh dims and a factor of the next one, or are not longer than the
+// distance between members.
 bool GroupsAreEquivalent(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
                          const Topology& topology);
 

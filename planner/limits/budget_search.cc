@@ -43,7 +43,8 @@ class BudgetSearch {
  private:
   // Searches the solutions over groups of `allowed`. The groups of `taken` are paid for.
   void Visit(const GroupSet& taken, GroupSet allowed);
-  // The cheapest of them, if it may beat the incumbent.
+  // The cheapest of them. nullopt if there is none; also, unless it is known already, if it takes
+  // longer than the incumbent.
   std::optional<Priced> Solve(const GroupSet& allowed, const GroupSet& taken);
   bool IsNew(int g) const { return price_ns_ > 0 && !groups_.existing()[g]; }
   PathCost Paid(PathCost cost, const GroupSet& paid, int more = 0) const {

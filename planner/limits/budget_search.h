@@ -11,8 +11,8 @@
 // fixed set of allowed groups this cost can be ignored. So solve() finds the cheapest path over a
 // set, and this search branches on a group of that path: it is either taken, and its set-up paid,
 // or forbidden. Forbidding groups never makes a path cheaper, so the path over all remaining groups
-// is a lower bound for the branch. solve() gets the incumbent's time as a bound. The result is
-// exact up to kMaxSolutions calls of solve(). Times are in ns. Internal to the planner.
+// is a lower bound for the branch. solve() gets a bound that follows from the incumbent's time. The
+// result is exact up to kMaxSolutions calls of solve(). Times are in ns. Internal to the planner.
 #ifndef MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_
 #define MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_
 
@@ -40,8 +40,8 @@ using SolveFn = absl::FunctionRef<std::optional<Priced>(const GroupSet& allowed,
 // Every solution uses at least one group of each of these sets.
 using GroupNeeds = std::vector<GroupSet>;
 
-// The search ends after this many calls of solve(), with the best solution so far; the result is
-// deterministic. Only meshes of five dims or more are known to need that many.
+// A search ends after this many calls of solve(), or one more, with the best solution so far; the
+// result is deterministic. Only meshes of five dims or more are known to need that many.
 inline constexpr int64_t kMaxSolutions = 4096;
 
 struct FoundGroups {
@@ -61,8 +61,8 @@ struct FewestGroups {
   bool is_least = true;  // false: a search ended early; fewer may be enough
 };
 
-// The least max_communicators for which there is a solution. nullopt: no solution over the allowed
-// groups.
+// The least max_communicators for which there is a solution, by one search for each smaller number.
+// nullopt: no solution over the allowed groups.
 std::optional<FewestGroups> LeastCommunicators(const PlanGroups& groups, const GroupNeeds& needs,
                                                SolveFn solve);
 

@@ -36,9 +36,11 @@ struct Least {
 template <typename Solution>
 class LimitedPlanner {
  public:
-  // MakePlan's FAILED_PRECONDITION and RESOURCE_EXHAUSTED, and the errors of CheapestOver().
+  // Returns MakePlan's FAILED_PRECONDITION and RESOURCE_EXHAUSTED, INVALID_ARGUMENT for a negative
+  // max_memory, and the errors of CheapestOver() and LeastOver().
   absl::StatusOr<Solution> Cheapest() const;
-  // Within the budget of groups, without regard to options.max_memory. Fails in the same way.
+  // Within the budget of groups, without regard to options.max_memory. Fails in the same way, but
+  // not because of max_memory.
   absl::StatusOr<Least<Solution>> LeastWorkspace() const;
 
  protected:
@@ -54,8 +56,8 @@ class LimitedPlanner {
 
  private:
   // The cheapest solution over groups of `allowed` (null: all) that takes at most `bound_ns`; any
-  // error if there is none. `within_memory`: also within options.max_memory, if set; otherwise the
-  // error is TensorMemory::Refusal().
+  // error if there is none. `within_memory`: also within options.max_memory, if set. If only that
+  // limit excludes all solutions, the error is TensorMemory::Refusal().
   virtual absl::StatusOr<Solution> CheapestOver(const GroupSet* allowed, bool within_memory,
                                                 int64_t bound_ns) const = 0;
   virtual absl::StatusOr<Least<Solution>> LeastOver(const GroupSet* allowed) const = 0;

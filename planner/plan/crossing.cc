@@ -15,7 +15,7 @@ namespace meshift {
 namespace {
 
 // The non-empty pieces that a sharding cuts one tensor dim into. Piece i is [begins[i], begins[i +
-// 1]); the pieces are contiguous and cover the dim.
+// 1]); the pieces are contiguous and cover the dim. No begins if the tensor has 0 elements.
 struct Axis {
   std::vector<int64_t> begins;
 

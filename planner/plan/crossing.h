@@ -59,7 +59,8 @@ class Crossing {
   // The planner refuses a crossing whose CountMessages() is larger. The verifier has the same limit
   // (kMaxPairs in planner/verifier/crossing.h).
   static constexpr int64_t kMaxMessages = int64_t{1} << 24;
-  // An upper bound of the number of messages that Of() makes; saturates. O(ranks) time.
+  // An upper bound of the number of messages that Of() makes; saturates. O(ranks log ranks) time.
+  // REQUIRES: equal shapes.
   static int64_t CountMessages(const Sharding& before, const Sharding& after);
   // REQUIRES: equal shapes; `after` has no P; fewer than 2^31 messages. The value that is sent has
   // the dtype of `before`.
@@ -75,8 +76,8 @@ class Crossing {
   // after.
   Box PartOf(const CrossingMessage& message) const;
 
-  // The part of its box after that `rank` holds itself; nullopt if there is none. Sets
-  // `contribution`, if given, to the one that `rank` holds.
+  // The part of its box after that `rank` holds itself; nullopt if there is none. If there is one,
+  // also sets `contribution`, if given, to the one that `rank` holds.
   std::optional<Box> KeptBy(int64_t rank, int64_t* contribution = nullptr) const;
 
   // The ranks of both meshes, ascending.

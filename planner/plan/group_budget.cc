@@ -1,5 +1,6 @@
 // Implements CheckGroupBudget, ParseMeshGroups and MeshGroupsText of meshift/planner_options.h.
-// Errors are INVALID_ARGUMENT. ParseMeshGroups needs at least one mesh. No communicator is made.
+// Errors are INVALID_ARGUMENT. ParseMeshGroups needs a mesh, except for "-". No communicator is
+// made.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 //
 //   const PlannerOption* option = FindPlannerOption("max_memory");
 //   option->flag;                                    // "--max-memory"
-//   option->read("1.5GiB", meshes, &options);        // sets options.max_memory
+//   MESHIFT_RETURN_IF_ERROR(option->read("1.5GiB", meshes, &options));   // sets options.max_memory
 //   option->write(options, meshes);                  // "1610612736"
 //
 // The table also has native_invariance, a property of the engine. It has neither the topology nor

@@ -58,7 +58,7 @@ std::string_view NameIn(const std::array<std::string_view, kSize>& names, Enum v
   return i < kSize ? names[i] : "?";
 }
 
-// A text of many short parts. Every plan builds its canonical text once, for its fingerprint.
+// A text of many short parts. Plan::Seal() builds the canonical text, for the fingerprint.
 class Text {
  public:
   // memcpy instead of append(), which is a call: most parts are short literals.

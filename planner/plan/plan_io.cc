@@ -1,6 +1,7 @@
-// Implements PlanToJson and PlanFromJson of meshift/plan_io.h. docs/plan_format.md has the keys and
-// the rules that the reader names. The reader checks types, names and ranges; Verify() checks
-// whether the plan and its fingerprint are right. plan_text.cc has the text form.
+// Implements PlanToJson and PlanFromJson of meshift/plan_io.h. docs/plan_format.md has the keys,
+// docs/errors.md the rules that the reader names. The reader checks types, names and ranges;
+// Verify() checks whether the plan and its fingerprint are right. plan_text.cc writes the text
+// form, and plan_text_reader.cc reads it.
 #include "meshift/plan_io.h"
 
 #include <fmt/format.h>
@@ -155,7 +156,7 @@ class Reader {
   absl::StatusOr<TensorType> ReadCast(const Json& object, const TensorType& before);
   absl::StatusOr<int> MeshIndex(const Json& object);
   absl::StatusOr<Step> ReadStep(const Json& json);
-  // `asked`: the promise. The option reproducibility must state the same one.
+  // `asked`: the promise. The option reproducibility, if stated, must be the same one.
   absl::StatusOr<PlanInputs> ReadInputs(const Json& json, Reproducibility asked);
 
   PlanFault* fault_;

@@ -1,4 +1,5 @@
-// Also implements PlanToText of meshift/plan_io.h; plan_text_reader.cc reads its output.
+// Also implements plan_text_parts.h, and PlanToText of meshift/plan_io.h; plan_text_reader.cc reads
+// its output.
 #include "planner/plan/plan_text.h"
 
 #include <fmt/format.h>

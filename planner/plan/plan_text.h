@@ -23,9 +23,9 @@
 
 namespace meshift {
 
-// The "#" lines; `verb` is "plan" or "run".
+// The "#" lines before the table; `verb` is "plan", "run" or "explain".
 std::string PlanPreamble(const Plan& plan, std::string_view verb);
-// The last "#" line: "# topology flat, engine local, planner best".
+// The last of them: "# topology flat, engine local, planner best, reproducibility replicas".
 std::string PlanInputsLine(const Plan& plan);
 // A line of titles, and a row for each step.
 std::string PlanStepsTable(const Plan& plan);

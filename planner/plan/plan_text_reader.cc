@@ -1,6 +1,6 @@
 // Implements PlanFromText and ReadPlan of meshift/plan_io.h: converts a plan as text to the JSON
-// form, which the JSON reader (plan_io.cc) then checks. Errors: INVALID_ARGUMENT with the line, or
-// UNIMPLEMENTED for a newer text form. Lines after the fingerprint are ignored from a "#" line on.
+// form, which the JSON reader (plan_io.cc) then checks. Errors: INVALID_ARGUMENT, or UNIMPLEMENTED
+// for a newer text form. Lines after the fingerprint are ignored from a "#" line on.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -28,7 +28,7 @@ std::vector<MovedMeshDims> MovedDimsOf(const Sharding& before, const Sharding& a
   return moved;
 }
 
-// Calls fn(coordinate) for every member of the group over `dims` that `me` is in.
+// Calls fn(coordinate) for every member of the group over `dims` that `at` is in.
 template <typename Fn>
 void ForEachMember(const DeviceMesh& mesh, const MeshDims& dims, Coordinate at, const Fn& fn) {
   for (int d : dims) at[d] = 0;
@@ -88,7 +88,8 @@ class BlocksOfRank {
     });
     return elements;
   }
-  // A gather sends its own box to each other member; a scatter sends each other member's box.
+  // A gather or scatter of exact sizes sends as many bytes as the boxes of the other members have,
+  // any other n - 1 times those of the largest box. `cut`: before a gather, after a scatter.
   int64_t SentOfBoxes(const Sharding& cut) const {
     if (step_.sizes != StepSizes::kExact) {
       return SaturatingMul(n_ - 1, BytesOf(LargestElements(cut)));
@@ -187,7 +188,7 @@ void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
     emit(TakerOf(mesh, moved, me), mine.NumElements());
     return;
   }
-  // The receivers differ from this rank only in the mesh dims of the cuts that move.
+  // The receivers differ from this rank only in the mesh dims of the cuts that the step removes.
   MeshDims dims;
   for (const MovedMeshDims& of : moved) dims.insert(dims.end(), of.before.begin(), of.before.end());
   ForEachMember(mesh, dims, me, [&](const Coordinate& at) {

@@ -6,7 +6,7 @@
 //   PiecesBytes(18, 40, 48);       // 48: the piece to send fits into a consumed source
 //
 // docs/plan_format.md, "Memory", has the rules. Sizes are in bytes, at least 0, and saturate at
-// INT64_MAX. Pure functions; nothing is allocated.
+// INT64_MAX. Pure functions.
 #ifndef MESHIFT_PLANNER_PLAN_WORKSPACE_H_
 #define MESHIFT_PLANNER_PLAN_WORKSPACE_H_
 
@@ -49,8 +49,8 @@ inline int64_t PiecesBytes(int64_t send, int64_t receive, int64_t scratch) {
 }
 
 // Whether a plan of a single step must work on a copy if source and target share one buffer. True
-// for all steps but an all_reduce, and a relabel that leaves every rank's box as it is. O(ranks)
-// for a relabel.
+// for all steps but an all_reduce, and a relabel after which every box is as before or empty.
+// O(ranks) for a relabel.
 bool WorksOnCopy(StepOp op, const Sharding& from, const Sharding& to);
 
 }  // namespace meshift

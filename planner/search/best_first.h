@@ -11,9 +11,9 @@
 // A node is a state with the cheapest known path to it. One queue holds nodes, and the best step
 // out of each expanded node, by their estimates: lower bounds of the cost of a whole path through
 // them. A step is priced when it reaches the front, which most never do. With estimates that are
-// never too high, the first path that reaches the target is the cheapest. With a consistent
-// heuristic no node is expanded twice; otherwise a node that is reached more cheaply later is
-// expanded again.
+// never too high, the first path that reaches the target is the cheapest. A node that a cheaper or
+// preferred path reaches after its expansion is expanded again. With a consistent heuristic no
+// cheaper path comes later.
 //
 // The result is deterministic: of equal estimates, steps come before nodes, then state and op
 // decide. Cost needs <, == and a default value. Memory grows with the nodes and the steps pushed;

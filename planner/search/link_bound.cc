@@ -38,7 +38,8 @@ LinkBound::LinkBound(const Problem& problem, const CostModel& model, Layouts& la
   }
 }
 
-// Adds the smallest set of whole domains, then one for each number of innermost mesh dims.
+// Adds for each mesh dim d the smallest set of whole domains that has all coordinates of the mesh
+// dims after d, unless it has all of d, too.
 void LinkBound::AddSets(int level) {
   const int64_t domain = model_.topology().level(level - 1).domain_size;
   int64_t inside = 1;  // product of the sizes of the mesh dims after d

@@ -31,8 +31,8 @@ namespace meshift {
 class LinkBound {
  public:
   // Whether the bound applies: two mesh dims or more, ranks in row-major order, more than one
-  // domain, and no ragged cut. The caller must not use it if a mesh dim is partial in the target
-  // alone.
+  // domain, no ragged cut, and a tensor dim that may be cut. The caller must not use it if a mesh
+  // dim is partial in the target alone.
   static bool Applies(const Problem& problem, const CostModel& model, const Layouts& layouts);
 
   // REQUIRES: Applies().

@@ -62,7 +62,7 @@ class CheapestSearch {
           const int64_t reached_ns = step.estimate.ns - step.rest_ns;
           if (known < 0 || reached_ns <= open_.node(known).cost.ns) Price(step);
         });
-    // The target was popped, or the search accepted the incumbent.
+    // The target was popped, or the search ended with the incumbent, if it has one.
     const int target = open_.Find(problem_.target());
     if (target < 0) return std::nullopt;
     Path path;
@@ -84,9 +84,9 @@ class CheapestSearch {
     return estimate.ns > bound_ns_;
   }
 
-  // Called after every kPatience of work. Takes the greedy walk from each node that was reached
-  // since the last call. From then on only paths count that are shorter than the incumbent by
-  // 1 / gap_divisor_ of its time; each call makes that fraction four times larger.
+  // Called after every kPatience of work. Takes the greedy walk from each node reached since the
+  // last call that has nothing to reduce. From then on only paths count that are shorter than the
+  // incumbent by 1 / gap_divisor_ of its time; each call makes that fraction four times larger.
   void TightenBound() {
     next_work_limit_ += kPatience;
     for (const int end = open_.num_nodes(); MayWalk() && walked_ < end; ++walked_) {

@@ -48,8 +48,9 @@ PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path
 
 // The cheapest path that keeps `rules`, takes at most `bound_ns`, and stays within the workspace
 // and the groups that `model` allows. nullopt: there is none. No problem is known without a path if
-// only `rules` limit it. Work is charged to the problem's budget; a search without a budget is
-// exact. The caller checks the budget: once exhausted, the result may be nullopt or a dearer path.
+// only `rules` with the default max_value limit it. Work is charged to the problem's budget; a
+// search without a budget is exact. The caller checks the budget: once exhausted, the result may be
+// nullopt or a dearer path.
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
                                  const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 

@@ -8,8 +8,8 @@
 //
 // A box is a product over tensor dims. So are its intersections with another box and with the
 // target's. A factor belongs to a list of cuts before and one after, and is cached: each list that
-// is built one cut at a time (layouts.h) costs a few multiplications. All counts are those of the
-// table's sample ranks, which never exceed those of the worst rank.
+// is built one cut at a time (layouts.h) costs a few multiplications. Counts by rank are those of
+// the table's sample ranks, which never exceed those of the worst rank.
 //
 // Counts are in items (elements, or pairs of f4e2m1). Start() must come before all calls about
 // steps. The arguments must outlive the bounds. Internal to the planner; not thread-safe.

@@ -2,7 +2,7 @@
 // the alternatives and the brute force in tests use this one definition.
 //
 //   Successors successors(problem, model, rules);
-//   successors.ForEach(successors.layouts().Decode(state), [&](const Successor& next) {
+//   successors.ForEach(state, [&](const Successor& next) {
 //     next.op;             // kAllGather
 //     next.state;          // where it leads
 //   });
@@ -21,8 +21,9 @@
 // flattened, whether they are adjacent or not.
 //
 // Exchanges lead to every layout if a problem has at most kMostLayouts. Otherwise they lead only to
-// the target, to states from which one other step leads to the target, and to where an all_gather
-// with padding would lead.
+// finished states, to states from which one other step may lead to the target, and to where an
+// all_gather with padding would lead. No exchange replaces an all_gather over a ragged cut whose
+// sizes an option chooses.
 //
 // Once the problem's budget is spent, results are incomplete. The problem and the model must
 // outlive the successors. Internal to the planner; not safe for concurrent use.

@@ -42,7 +42,8 @@ class Ties {
   bool IsBefore(absl::Span<const Leg> a, absl::Span<const Leg> b);
 
   // Bytes that all ranks send together. In a gather, scatter or reduction each rank is counted as
-  // the one that sends most; messages are counted rank by rank. Saturates.
+  // the one that sends most. On up to kMaxRanks ranks, messages are counted rank by rank.
+  // Saturates.
   int64_t TotalBytes(const Leg& leg);
 
  private:

@@ -21,7 +21,7 @@ namespace meshift {
 // The most pieces of a tensor dim if their sizes are unequal. With equal sizes the bytes that steps
 // move have a closed form on meshes of any size.
 inline constexpr int64_t kMaxUnlikePieces = 4096;
-// Values of up to this many bytes are always allowed by default.
+// Values of up to this many bytes are always within the default limit.
 inline constexpr int64_t kSmallValue = int64_t{4} << 20;
 
 class ValueRule {
@@ -36,8 +36,8 @@ class ValueRule {
   // same way. Always true for source and target. `items`: of the largest box.
   bool MayHold(const State& state, int64_t items) const;
   bool MayHold(const State& state) const { return MayHold(state, problem_.MaxItems(state)); }
-  // Empty if MayHold(); otherwise "the intermediate value R,R in f32 takes 64 MiB, more than 1.25
-  // times the larger of source and target (32 MiB)", or "... more than max_value (1 MiB)".
+  // Empty if MayHold(); otherwise the broken rule, as in "the intermediate value R,R in f32 takes
+  // 64 MiB, more than 1.25 times the larger of source and target (32 MiB)".
   std::string WhyNot(const State& state) const;
 
  private:

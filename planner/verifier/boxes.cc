@@ -273,8 +273,8 @@ std::optional<Uncovered> FindUncovered(const MeshShape& mesh_shape, const CutCha
 Traffic TrafficOfExchange(const MeshShape& mesh_shape, const State& before, const State& after,
                           const Change& change) {
   const size_t n = change.cuts.size();
-  // The receivers of one holder differ from it in the mesh dims that are cut before and replicated
-  // after.
+  // Receivers of one holder that have the same box differ in the mesh dims that are cut before and
+  // replicated after.
   Int128 copies = 1;
   for (const int d : change.moving) {
     if (before.dims[d].IsCut() && after.dims[d].IsReplicated()) copies *= mesh_shape.sizes[d];

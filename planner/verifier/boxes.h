@@ -87,7 +87,7 @@ class Coverage {
 // A box after the step that the boxes before do not cover exactly once: the rank's coordinates, and
 // the found and the wanted number of indices along the tensor dim.
 struct Uncovered {
-  std::string where;  // "a=0,b=1"
+  std::string where;  // "a=0,b=1"; "" for every rank
   bool twice = false;
   int64_t found = 0;
   int64_t wanted = 0;

@@ -90,8 +90,8 @@ class CastRules {
     return CheckChain(reductions_.back(), views_.size());
   }
 
-  // Checks the casts among steps begin .. end - 1: each rounds at most once, and they do not lead
-  // back.
+  // Checks the casts among steps begin .. end - 1: only the last one rounds, none between two
+  // integers leads through a float, and they do not lead back.
   Result CheckChain(size_t begin, size_t end) const {
     std::vector<size_t> chain;
     for (const size_t c : casts_) {

@@ -15,9 +15,9 @@
 
 namespace meshift::verifier_internal {
 
-// The first step that breaks the rule "cast": reductions are in the reduce dtype, and casts round
-// at most once before the reductions and once after them. REQUIRES: CheckFields found nothing in
-// any step, and the last step leaves the target.
+// A step that breaks the rule "cast" of docs/errors.md: reductions are in the reduce dtype, casts
+// round at most once before the reductions and once after them, and more. REQUIRES: CheckFields
+// found nothing in any step, and the last step leaves the target.
 std::optional<PlanFault> CheckCasts(const PlanFields& plan, const std::vector<StepView>& views);
 
 }  // namespace meshift::verifier_internal

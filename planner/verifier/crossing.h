@@ -31,8 +31,8 @@ namespace meshift::verifier_internal {
 // rule "scale" is broken. It limits the time that a plan can make the verifier use.
 inline constexpr int64_t kMaxPairs = int64_t{1} << 24;
 
-// Checks that the op is exchange or relabel, and that the value after has the target's shape and
-// mesh and the dtype before. Takes the place of CheckOp for this step.
+// Checks that the op is exchange or relabel over no mesh dims, and that the value after has the
+// target's shape and mesh and the dtype before. Takes the place of CheckOp for this step.
 std::optional<Violation> CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before);
 
 // Checks every field but the costs.
@@ -44,8 +44,8 @@ struct CrossingTraffic {
   Traffic bytes;
 };
 
-// Checks that no contribution is lost, and that an exchange sends and a relabel does not. Sets
-// *traffic.
+// Checks that no contribution is lost, that there are at most kMaxPairs, and that an exchange sends
+// and a relabel does not. Sets *traffic if no rule is broken. REQUIRES: *traffic is new.
 std::optional<Violation> CheckCrossingData(const StepView& view, const Topology& topology,
                                            CrossingTraffic* traffic);
 

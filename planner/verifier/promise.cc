@@ -174,10 +174,10 @@ class PromiseRules {
   }
 
   // The same for larger meshes, without a comparison. True if the mesh is row-major and, on each
-  // level, either some digits of a rank's coordinates determine its domain, or the members of a
-  // group are too far apart to share a domain. In the first case the group's own coordinates say
-  // which members share one. May be false where a comparison rank by rank would find the groups
-  // equivalent.
+  // level with several domains, either some digits of a rank's coordinates determine its domain, or
+  // the members of a group are too far apart to share a domain. In the first case the group's own
+  // coordinates say which members share one. May be false where a comparison rank by rank would
+  // find the groups equivalent.
   static bool DomainsAreDigits(const MeshShape& mesh_shape, absl::Span<const int> mesh_dims,
                                const Topology& topology) {
     if (!mesh_shape.mesh.IsRowMajor()) return false;

@@ -1,5 +1,5 @@
-// Checks, from the steps of a plan alone, that its reductions keep the promise `kept`, and that
-// ordered reductions have the block size of the option reduce_block.
+// Checks, from a plan alone, that its reductions keep the promise `kept`, and that ordered
+// reductions have the block size of the option reduce_block.
 //
 //   std::optional<PlanFault> fault = CheckPromise(plan, views);    // nullopt: no rule is broken
 //
@@ -18,9 +18,9 @@
 
 namespace meshift::verifier_internal {
 
-// The first step that breaks `plan.kept` (docs/plan_format.md, "The promise") or the option
-// reduce_block. REQUIRES: CheckFields found nothing in any step, and the last step ends in the
-// target's sharding.
+// A step that breaks `plan.kept` (docs/plan_format.md, "The promise") or the option reduce_block;
+// no step if that option is below 0. REQUIRES: CheckFields found nothing in any step, and the last
+// step ends in the target's sharding.
 std::optional<PlanFault> CheckPromise(const PlanFields& plan, const std::vector<StepView>& views);
 
 }  // namespace meshift::verifier_internal

@@ -234,11 +234,11 @@ Result CheckNeeds(const StepView& view) {
   return std::nullopt;
 }
 
-// Whether the boxes that the op brings together cover the boxes after.
+// Checks that the boxes that the op brings together cover the boxes after, each index once.
 Result CheckBoxes(const StepView& view) {
   const Step& step = view.step;
   const StepOp op = step.op;
-  // After a local step or a reduction, a rank has parts of its own box only.
+  // After a slice or a reduction, a rank has parts of its own box only.
   const bool gathers = op != StepOp::kSlice && !IsReduction(op);
   for (const CutChange& cut : view.change.cuts) {
     const std::optional<Uncovered> uncovered =

@@ -39,7 +39,7 @@ struct StepView {
   // Whether the step adds contributions: a reduction, or a crossing with a reduce_op.
   bool Reduces() const { return IsReduction(step.op) || (Crosses() && step.reduce_op); }
   // The mesh dims whose contributions it adds, of the mesh before the step, in mesh order. For a
-  // crossing: all that are P.
+  // crossing: all that are P. REQUIRES: Reduces() or Crosses().
   DimSet ReducedDims() const;
 };
 
@@ -52,9 +52,10 @@ struct ReductionFields {
 ReductionFields FieldsOfReduction(const MeshShape& mesh_shape, const State& before,
                                   absl::Span<const int> mesh_dims);
 
-// Checks that the op is known, its mesh dims exist and the dtype after it is right. `mesh`: the
-// index of the value's mesh. `like`: a sharding on that mesh with the value's shape. Crossings have
-// other checks (planner/verifier/crossing.h) instead of this one and the two below.
+// Checks the op, its mesh, and the mesh, shape and dtype of the value after it. Also checks that
+// its mesh dims exist, ascend and have sizes above 1. `mesh`: the index of the value's mesh.
+// `like`: a sharding on that mesh with the value's shape. Crossings have other checks
+// (planner/verifier/crossing.h) instead of this one and the two below.
 std::optional<Violation> CheckOp(const Step& step, const Sharding& like, int mesh,
                                  DType dtype_before);
 // Checks every field but the costs: placements after, group, tensor dims, reduction, sizes, dtypes.
@@ -65,7 +66,7 @@ std::optional<Violation> CheckData(const StepView& view);
 
 // Whether all members have boxes of one size before, and of one size after.
 bool IsEven(const StepView& view);
-// Whether the reduction gives the same bits in any order.
+// Whether the reduction gives the same bits in any order. REQUIRES: it has a reduce_op.
 bool IsExactReduction(const StepView& view);
 
 }  // namespace meshift::verifier_internal

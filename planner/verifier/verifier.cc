@@ -1,6 +1,7 @@
 // Implements Verify() of meshift/verifier.h: runs the checks in order, and has those of a whole
-// plan: meshes, target, work, averages, bytes and totals. The other files of this folder check
-// steps, casts, groups and promises. No file checks times beyond sign, sum and lower bound.
+// plan: meshes, target, work, averages, bytes, totals, limits and the fingerprint. The other files
+// of this folder check steps, crossings, casts, groups and promises. The times of steps are checked
+// for sign, sum and lower bound only.
 #include "meshift/verifier.h"
 
 #include <fmt/format.h>
@@ -109,7 +110,7 @@ Result CheckEnds(const PlanFields& plan) {
   return std::nullopt;
 }
 
-// Runs the passes; each checks all steps.
+// Runs the passes, each over all steps or the whole plan.
 class Verifier {
  public:
   Verifier(const PlanFields& plan, int64_t max_work)
@@ -324,7 +325,7 @@ Result Verifier::CheckBytes() {
 }
 
 // In one buffer, a single step works on a copy of the smaller of source and target, except an
-// all_reduce, which is in place, and a relabel that leaves all values where they are.
+// all_reduce, which is in place, and a relabel after which every box is as before or empty.
 Int128 Verifier::CopiedBytes() const {
   if (plan_.steps.size() != 1 || plan_.steps[0].op == StepOp::kAllReduce) return 0;
   bool stays = plan_.steps[0].op == StepOp::kRelabel;
