@@ -12,19 +12,17 @@
 namespace meshift {
 namespace {
 
-void AddNames(const Problem& problem, DimMask dims, std::string* text) {
+// "all_gather 0,2 R,S(0),R": the op, the problem's mesh dims by number, since names must not change
+// a plan, and the placements after.
+std::string TextOf(const Problem& problem, const Leg& leg) {
+  std::string text(Name(leg.op));
+  const DimMask dims = StepDims(problem, leg.op, leg.before, leg.after);
   std::string_view between = " ";
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!HasDim(dims, d)) continue;
-    text->append(between).append(problem.mesh().dim(problem.mesh_dim(d)).name);
+    text.append(between).append(std::to_string(d));
     between = ",";
   }
-}
-
-// The part of a step's canonical text in which steps out of one state differ.
-std::string TextOf(const Problem& problem, const Leg& leg) {
-  std::string text(Name(leg.op));
-  AddNames(problem, StepDims(problem, leg.op, leg.before, leg.after), &text);
   return text.append(" ").append(problem.ToSharding(leg.after).PlacementsText());
 }
 

@@ -5,8 +5,8 @@
 //                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});
 //
 // The search itself orders paths by time, then by the bytes that the worst ranks send. Ties orders
-// the rest: fewer bytes sent by all ranks together, then fewer steps, then the text that comes
-// first (Plan::CanonicalText()).
+// the rest: fewer bytes sent by all ranks together, then fewer steps, then the text of the
+// steps that comes first, with mesh dims by number: names do not change a plan.
 #ifndef MESHIFT_PLANNER_SEARCH_TIES_H_
 #define MESHIFT_PLANNER_SEARCH_TIES_H_
 
