@@ -217,6 +217,9 @@ class InterMeshPlanner {
   // nullopt if the pair breaks a limit, has too many messages, or the budget is exhausted.
   std::optional<Priced> Price(const Pair& pair);
   Plan Assemble(const Priced& priced) const;
+  // Whether the value at the crossing, which is the half's `end`, breaks options_.max_value.
+  bool IsTooLarge(const Half& half, const Sharding& end, DType dtype) const;
+  absl::Status TooLarge() const;
   int64_t LargestBytes(const Sharding& sharding, DType dtype) const {
     return SaturatingBytes(dtype, sharding.MaxLocalElements());
   }
@@ -279,6 +282,10 @@ absl::Status InterMeshPlanner::FindFirsts(DType dtype, std::vector<First>* first
     if (!plain_) plain_ = choice;
     is_done_ &= (*half)->is_least;
     if ((!partial && choice.ordered != plain_->ordered) || !(*half)->path) return;
+    if (IsTooLarge(**half, source, dtype)) {
+      refusal.Update(TooLarge());
+      return;
+    }
     firsts->push_back({half->get(), DistinctBoxes(source)});
     halves_.push_back(*std::move(half));
   };
@@ -307,6 +314,10 @@ absl::Status InterMeshPlanner::AddPairs(DType dtype) {
     if (*half == nullptr) return;
     is_done_ &= (*half)->is_least;
     if (!(*half)->path || Reduces(*(*half)->path)) return;
+    if (IsTooLarge(**half, target, dtype)) {
+      refusal.Update(TooLarge());
+      return;
+    }
     const Half* second = half->get();
     halves_.push_back(*std::move(half));
     for (const auto& [first, boxes] : firsts) {
@@ -325,6 +336,18 @@ absl::Status InterMeshPlanner::AddPairs(DType dtype) {
     add(target, /*is_near=*/true);
   }
   return pairs_.empty() ? refusal : absl::OkStatus();
+}
+
+// The value at the crossing is the source or the target itself where its half has no steps.
+bool InterMeshPlanner::IsTooLarge(const Half& half, const Sharding& end, DType dtype) const {
+  return options_.max_value && !half.path->moves.empty() &&
+         LargestBytes(end, dtype) > *options_.max_value;
+}
+
+absl::Status InterMeshPlanner::TooLarge() const {
+  return FailedPrecondition(
+      "no plan keeps to max_value = {}: each value that may cross to the other mesh has more bytes",
+      *options_.max_value);
 }
 
 int64_t InterMeshPlanner::CrossingWorkspace(const Pair& pair, const Traffic& traffic) {

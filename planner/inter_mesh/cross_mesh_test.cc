@@ -423,6 +423,7 @@ TEST(CrossMeshTest, RandomPairsArePlanned) {
   int64_t exchanges = 0;
   int64_t relabels = 0;
   int64_t longer = 0;
+  int64_t refused = 0;  // by max_value
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     Random random(seed);
     const DTypes& types = random.Of(dtypes);
@@ -436,9 +437,15 @@ TEST(CrossMeshTest, RandomPairsArePlanned) {
     PlannerOptions options{.reproducibility = static_cast<Reproducibility>(random.Below(4)),
                            .topology = random.Of(topologies)};
     options.reduce_dtype = types.reduce;
+    if (random.Below(4) == 0) options.max_value = random.Below(2000);
     SCOPED_TRACE(fmt::format("seed {}: {} -> {}, {}", seed, from.ToString(), to.ToString(),
                              Name(options.reproducibility)));
     const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
+    if (options.max_value && !plan.ok()) {
+      ASSERT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition) << plan.status();
+      ++refused;
+      continue;
+    }
     ASSERT_TRUE(plan.ok()) << plan.status();
     ASSERT_NO_FATAL_FAILURE(Check(*plan, from, to)) << PlanToText(*plan);
     const Verdict verdict = Verify(*plan);
@@ -458,6 +465,7 @@ TEST(CrossMeshTest, RandomPairsArePlanned) {
   EXPECT_GT(exchanges, 1000);
   EXPECT_GT(relabels, 50);
   EXPECT_GT(longer, 500);
+  EXPECT_GT(refused, 20);
 }
 
 }  // namespace
