@@ -136,6 +136,51 @@ TEST_F(NcclGraphTest, WaitingDisturbsNobodysCapture) {
   });
 }
 
+// A call waits for an earlier call's use of scratch memory on another stream, also if a call was
+// captured between the two.
+TEST_F(NcclGraphTest, ACaptureDoesNotHideEarlierScratch) {
+  Start(2);
+  int64_t waits[2] = {};
+  const auto meet = [&](int64_t rank) { EXPECT_TRUE(ranks_->bootstrap(rank).Exchange("").ok()); };
+  ranks_->Run([&](NcclEngine& engine, int64_t rank) {
+    CapturedGraph graph(engine);
+    const std::unique_ptr<Stream> first = engine.CreateStream().value();
+    const std::unique_ptr<Stream> second = engine.CreateStream().value();
+    const std::unique_ptr<Buffer> data = engine.Allocate(64).value();
+    const auto max = [&](Stream& stream) {
+      EXPECT_EQ(Message(engine.world()->AllReduce(data->data(), data->data(), 16, DType::kF32,
+                                                  {ReduceOp::kMax, 1}, stream)),
+                "");
+    };
+    const auto end = [&] {
+      EXPECT_EQ(Message(engine.Synchronize(*first)), "");
+      EXPECT_EQ(Message(engine.Synchronize(*second)), "");
+      meet(rank);
+    };
+    ASSERT_EQ(Message(engine.FillZero(data->data(), 64, *first)), "");
+    max(*first);
+    max(*second);
+    end();
+    for (const int captures : {0, 1}) {
+      max(*first);
+      if (captures == 1) {
+        graph.Begin();
+        max(graph.stream());
+        graph.End();
+      }
+      meet(rank);
+      const int64_t before = TheFake()->call_count("cuStreamWaitEvent");
+      meet(rank);
+      max(*second);
+      meet(rank);
+      if (rank == 0) waits[captures] = TheFake()->call_count("cuStreamWaitEvent") - before;
+      end();
+    }
+  });
+  EXPECT_GT(waits[0], 0);
+  EXPECT_EQ(waits[1], waits[0]);
+}
+
 TEST_F(NcclGraphTest, ACaptureCannotGetScratchMemory) {
   Start(2);
   ranks_->Run([&](NcclEngine& engine, int64_t) {

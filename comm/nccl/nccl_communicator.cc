@@ -422,23 +422,28 @@ absl::StatusOr<char*> NcclCommunicator::TakeScratch(int64_t bytes, NcclStream& s
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
   MESHIFT_RETURN_IF_ERROR(GrowScratch(bytes, /*capturing=*/capture != 0));
   // The caller orders a graph's launches against other work, so no wait crosses a capture's border.
-  if (const DeviceStream* last = scratch_.stream.get();
-      last != nullptr && !IsSameStream(*last, *stream.state()) && scratch_.capture == capture) {
-    MESHIFT_RETURN_IF_ERROR(capture == 0
-                                ? device.driver().StreamWaitEvent(stream.handle(), scratch_.done, 0)
-                                : context_->ChainCaptured(*last, stream.handle(), capture));
+  const DeviceStream* const last =
+      capture == 0 ? scratch_.stream.get() : scratch_.captured_stream.get();
+  if (last == nullptr || IsSameStream(*last, *stream.state())) {
+    // The stream orders the uses.
+  } else if (capture == 0) {
+    MESHIFT_RETURN_IF_ERROR(device.driver().StreamWaitEvent(stream.handle(), scratch_.done, 0));
+  } else if (capture == scratch_.capture) {
+    MESHIFT_RETURN_IF_ERROR(context_->ChainCaptured(*last, stream.handle(), capture));
   }
   return reinterpret_cast<char*>(scratch_.memory);
 }
 
 absl::Status NcclCommunicator::ScratchTaken(NcclStream& stream) {
   CudaDevice& device = context_->device();
-  MESHIFT_ASSIGN_OR_RETURN(scratch_.capture, device.CaptureOf(stream.handle()));
-  scratch_.stream = stream.state();
-  if (scratch_.capture != 0) {
+  MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
+  if (capture != 0) {
+    scratch_.capture = capture;
+    scratch_.captured_stream = stream.state();
     scratch_.in_graph = true;
     return absl::OkStatus();
   }
+  scratch_.stream = stream.state();
   if (scratch_.done == nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(scratch_.done, device.TakeEvent(/*timed=*/false));
   }

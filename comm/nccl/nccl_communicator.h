@@ -121,10 +121,13 @@ class NcclCommunicator final : public Communicator {
   struct Scratch {
     CUdeviceptr memory = 0;
     int64_t bytes = 0;
-    std::shared_ptr<DeviceStream> stream;  // of the last use
-    CUevent done = nullptr;                // reached after the last use that was not captured
-    bool in_graph = false;                 // a graph may use it, so it must not be freed
-    uint64_t capture = 0;                  // of the last use; 0: it was not captured
+    // The last use that was not captured, and an event after it.
+    std::shared_ptr<DeviceStream> stream;
+    CUevent done = nullptr;
+    // The last use that was captured, and its capture; 0: none.
+    std::shared_ptr<DeviceStream> captured_stream;
+    uint64_t capture = 0;
+    bool in_graph = false;  // a graph may use it, so it must not be freed
   };
   Scratch scratch_;
   std::vector<CUdeviceptr> in_graphs_;  // earlier scratch memory that graphs may use
