@@ -156,10 +156,9 @@ void CallRecord::CheckSources(std::vector<OldestCall>* oldest) {
     absl::Status status = health ? health() : absl::OkStatus();
     // Wait for a second check: the thread that makes the call, or waits for it, sees the failure
     // too and has more details.
-    if (unhealthy_.size() <= number) unhealthy_.resize(number + 1);
-    if (!status.ok() && !unhealthy_[number]) {
-      unhealthy_[number] = true;
-      status = absl::OkStatus();
+    if (!status.ok()) {
+      const MutexLock lock(mutex_);
+      if (!std::exchange(sources_[number].is_unhealthy, true)) status = absl::OkStatus();
     }
     if (status.ok() && each.found && each.since_ns &&
         now_ns - std::max(*each.since_ns, attended_ns) > limit_ns) {

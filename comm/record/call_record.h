@@ -116,7 +116,8 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
     std::vector<int64_t> ranks;
     std::function<void(int64_t, const absl::Status&)> on_failure;
     std::function<absl::Status()> health;
-    bool here = true;  // false once it has left
+    bool here = true;           // false once it has left
+    bool is_unhealthy = false;  // its groups had failed at an earlier check
     absl::Status failure;
   };
 
@@ -148,9 +149,8 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
   std::thread::id writer_ MESHIFT_GUARDED_BY(mutex_);
   bool stop_ MESHIFT_GUARDED_BY(mutex_) = false;
   std::thread thread_ MESHIFT_GUARDED_BY(mutex_);
-  // Only the watchdog's thread uses these.
+  // Only the watchdog's thread uses it.
   int64_t trigger_seen_ns_ = 0;  // the trigger file's time of modification when last seen
-  std::vector<bool> unhealthy_;  // sources whose groups had failed at an earlier check
 };
 
 inline CallSlot* CallSource::Begin(const CallHead& head, EventList* done) {

@@ -78,6 +78,7 @@ void CallRing::RemoveSource(uint32_t source) {
     if (state != CallState::kIssuing && state != CallState::kInFlight) continue;
     const bool ended = state == CallState::kInFlight && !was_closed && PollSlot(&slot, now);
     StateOf(slot).store(ended ? CallState::kEnded : CallState::kFailed, std::memory_order_release);
+    if (ended) Report(slot);
   }
   const bool last =
       std::all_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.removed; });

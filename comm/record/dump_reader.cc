@@ -106,7 +106,8 @@ void ReadPlan(JsonCursor& json, DumpFile::Plan* plan) {
     } else if (key == "num_steps") {
       json.Int(&plan->num_steps);
     } else if (key == "groups") {
-      json.Array(kMaxSteps, [&] { json.String(&plan->groups.emplace_back(), kMaxText); });
+      json.Array(kMaxSteps,
+                 [&] { json.String(&plan->groups.emplace_back(), DumpFile::kMaxBytes); });
     } else if (key == "steps") {
       json.Array(kMaxSteps, [&] { ReadStep(json, &plan->steps.emplace_back()); });
     } else {

@@ -169,9 +169,15 @@ TEST(DumpTest, TheLongestRecordIsRead) {
 
 TEST(DumpTest, ManyRanksAreListed) {
   Dump dump = MakeTestDump({}, 0);
+  auto text = std::make_shared<CallText>();
+  text->plan = "plan";
+  text->groups = {"{" + std::string(10'000, '7') + "}"};
+  dump.calls[0].text = text;
   dump.sources[0].ranks.clear();
   for (int64_t rank = 0; rank < 10'000; rank += 2) dump.sources[0].ranks.push_back(rank);
-  EXPECT_EQ(ReadDump(DumpText(dump)).value().sources[0].ranks, dump.sources[0].ranks);
+  const DumpFile file = ReadDump(DumpText(dump)).value();
+  EXPECT_EQ(file.redistributors[0].ranks, dump.sources[0].ranks);
+  EXPECT_EQ(file.plans[file.calls[0].plan].groups, text->groups);
 }
 
 TEST(DumpReportTest, LateRanksAreNamed) {

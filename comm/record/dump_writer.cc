@@ -66,8 +66,8 @@ std::string_view Name(CallState state) {
 void AddPlan(const CallText& text, bool with_steps, std::string* out) {
   fmt::format_to(std::back_inserter(*out), R"({{"text":{},"bytes":{},"groups":[)",
                  Quoted(text.plan), text.bytes);
-  for (size_t i = 0; i < text.groups.size(); ++i) {
-    *out += (i == 0 ? "" : ",") + Quoted(text.groups[i]);
+  for (size_t i = 0; with_steps && i < text.groups.size(); ++i) {
+    *out += (i == 0 ? "" : ",") + Quoted(text.groups[i], SIZE_MAX);
   }
   fmt::format_to(std::back_inserter(*out), R"(],"num_steps":{},"steps":[)", text.num_steps);
   for (size_t i = 0; with_steps && i < text.steps.size(); ++i) {

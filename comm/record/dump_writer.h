@@ -41,7 +41,8 @@ struct Dump {
 };
 
 // The file's text. A call takes about 100 bytes. After the first 4 MiB of plans, plans are written
-// without their steps. ReadDump reads the text, within its limits, if each redistributor has ranks.
+// without their steps and groups. ReadDump reads the text, within its limits, if each redistributor
+// has ranks.
 std::string DumpText(const Dump& dump);
 // Replaces the file atomically and syncs it to disk. Makes the folder if only its last part is
 // missing. Returns the path. UNAVAILABLE: the system refuses; the message names the path.
