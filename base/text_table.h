@@ -1,5 +1,6 @@
 // A text table: columns are as wide as their widest cell, two spaces apart. The header is a "#"
-// line, so that tools such as grep and gnuplot can read the rows.
+// line, so that tools such as grep and gnuplot can read the rows. Spaces precede the "#" if a cell
+// of a right-aligned first column is wider than the header.
 //
 //   TextTable table({{"rank"}, {"bytes", TextTable::Align::kRight}});
 //   table.AddRow({"0", "1024"});

@@ -31,7 +31,8 @@ struct CalibrateFlags {
 
 // Prints each probe (meshift/calibration.h) with its measured time, the fitted model's time and
 // their ratio, then the errors and the topology; with format "json" only the topology. With logs it
-// does what CalibrateFromLogs (cli/calibrate_logs.h) does. Returns the exit code (cli/io.h).
+// does what CalibrateFromLogs (cli/calibrate_logs.h) does, and reads no other flag but topology and
+// format. Returns the exit code (cli/io.h).
 int CalibrateCommand(const CalibrateFlags& flags, Io& io);
 
 }  // namespace meshift::cli

@@ -1,6 +1,6 @@
 // `meshift run --conformance`: runs the redistributions that every engine must get right
-// (testing/conformance_cases.h), and prints the counts of cases and failures, and the first
-// failure.
+// (testing/conformance_cases.h). Prints a table of counts (cases, runs, failures) and the first
+// failure. There may be fewer cases than flags.cases.
 //
 //   mpirun -n 8 meshift run --engine mpi --conformance
 //

@@ -5,13 +5,14 @@
 //   MESHIFT_ASSIGN_OR_RETURN(RunReport report, Execute(plan, {.repeat = 2}, context, &tensors));
 //   if (report.wrong > 0) ...
 //
-// Execute makes two passes, each with its own redistributors. In the exact pass, sums are exact in
-// any order, and results are compared bit for bit, so that rounding cannot hide a lost
-// contribution. In the rounding pass, values have full mantissas; results must lie within a proven
-// bound, and replicas must be equal. ExecuteLoaded makes only the rounding pass, with contributions
-// that the caller provides; testing/given.h describes the comparison. The order `adversarial`
-// distorts sums by more than rounding: a pass in rank order then checks the values, and the
-// distorted pass only compares replicas. Times and groups are those of the last pass.
+// Execute makes two passes (three with `adversarial`), each with its own redistributors. In the
+// exact pass, sums are exact in any order, and results are compared bit for bit, so that rounding
+// cannot hide a lost contribution. In the rounding pass, values have full mantissas; results must
+// lie within a proven bound, and replicas must be equal. ExecuteLoaded makes only the rounding
+// pass, with contributions that the caller provides; testing/given.h describes the comparison. The
+// order `adversarial` distorts sums by more than rounding: a pass in rank order then checks the
+// values, and the distorted pass only compares replicas. Times and groups are those of the last
+// pass.
 //
 // Wrong elements are counted in the report, and are not an error. In a job of processes both are
 // collective: rank 0 checks, and all ranks get its counts, except RunReport::repeats_differ.
@@ -88,7 +89,7 @@ absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& option
 absl::StatusOr<RunReport> ExecuteLoaded(const Plan& plan, const ExecuteOptions& options,
                                         ExecutionContext* context, RunTensors* tensors);
 // Checks that ranks with the same part of the source hold equal bits, as a plan presumes.
-// INVALID_ARGUMENT names two that differ.
+// INVALID_ARGUMENT names two that differ. For the leader, which has the tensors of all ranks.
 absl::Status CheckSources(const Plan& plan, const RunTensors& tensors);
 
 // The number of ranks of a domain if the engine reduces in the topology's order: the domain size of

@@ -34,7 +34,7 @@ struct RunStats {
   struct StepRun {
     int64_t bytes_sent = 0;  // by the rank that sent the most, counted from the calls made
     int64_t calls = 0;       // of communicators, by the rank with the most
-    int64_t ns = -1;         // on the slowest rank
+    int64_t ns = -1;         // on the slowest rank; -1: not measured
   };
   std::vector<StepRun> steps;
   // Pairs of a rank and a step in which the rank sent other bytes than planned.
@@ -67,7 +67,8 @@ class ExecutionContext {
   virtual absl::Status CheckFits(const Plan& plan) const = 0;
   // Tensors of all ranks on the leader, of its own rank in other processes.
   virtual LocalTensors MakeTensors(const Sharding& sharding) const = 0;
-  // `plan` must outlive the runner, and so must the context. A job of processes ignores `order`.
+  // `plan` must outlive the runner, and so must the context. Destroy a runner before making
+  // another. A job of processes ignores `order`.
   virtual absl::StatusOr<std::unique_ptr<RedistributionRunner>> NewRunner(const Plan& plan,
                                                                           ReductionOrder order) = 0;
   // Copies all ranks' tensors to the leader.

@@ -21,7 +21,8 @@ namespace meshift::cli {
 struct ExplainFlags {
   ProblemFlags problem;
   std::string format = "text";  // or "json"
-  // The most alternatives that keep the promise: 0 .. 1000; none: 8.
+  // The most alternatives that keep the promise: 0 .. 1000 (command_line.cc checks that); none: 8.
+  // Refused with a collective.
   std::optional<int64_t> alternatives;
   CollectiveFlags collective;
 };

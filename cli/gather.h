@@ -6,8 +6,8 @@
 //
 // The tensors of all ranks but 0, back to back by position in the mesh, are one row of bytes. A
 // round moves the next `round_bytes` of the row, and a barrier ends it. So no rank needs more
-// staging memory than that, and no call of the engine takes longer than one round. The tensors are
-// in host memory; only the staging memory is the engine's. Not thread-safe.
+// staging memory than that, and no call of the engine waits longer than one round takes. The
+// tensors are in host memory; only the staging memory is the engine's. Not thread-safe.
 #ifndef MESHIFT_CLI_GATHER_H_
 #define MESHIFT_CLI_GATHER_H_
 

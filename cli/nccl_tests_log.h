@@ -8,9 +8,10 @@
 // the labels that mpirun --tag-output and srun --label put before a line. Leaves out and counts a
 // row that a line of NCCL's output interrupts. Leaves out rows of 0 bytes.
 //
-// A log may hold several runs of one collective on the same hosts and GPUs; runs that differ in
-// these are refused. All their rows are returned, in order: a size that was measured twice has two
-// rows.
+// A log may hold several runs of one collective. All their rows are returned, in order: a size that
+// was measured twice has two rows. Runs with other numbers of ranks per host, or on other GPUs, are
+// refused; names of hosts are not compared. Also refused are times of the host (-C 1), and lists of
+// devices in several groups (NCCL_TESTS_SPLIT).
 //
 // Opens no file. Errors are INVALID_ARGUMENT and name the value and the rule, and the line (in JSON
 // the result) if one is wrong. Time and memory are linear in the text.

@@ -12,7 +12,7 @@ namespace meshift::cli {
 
 // "promise replicas: kept (why)" or "promise replicas: NOT kept (why)". `why` must be printable.
 std::string RenderPromise(Reproducibility asked, bool kept, const std::string& why);
-// The messages of all steps that have any, one line each, with exact bytes. REQUIRES:
+// The messages that MessagesOf() lists for all steps, one line each, with exact bytes. REQUIRES:
 // CheckMessages(plan) is OK (cli/messages.h).
 std::string RenderMessages(const Plan& plan);
 

@@ -8,7 +8,7 @@
 //   Complement(layout, 24);             // (4):(3): shifts by 0, 3, 6 and 9 tile 0..23
 //
 // A group of a row-major mesh is a base plus a layout; the complement of the layout lists the bases
-// of all groups of the partition. So work on groups of any size takes O(modes):
+// of all groups of the partition. So most work on groups of any size takes O(modes):
 // planner/cost/group_shape.h maps groups to domains, planner/plan/partition.h compares partitions.
 //
 // Laws are stated as @post conditions; layout_test.cc checks them on all small layouts. Functions

@@ -62,7 +62,7 @@ class Taker {
   bool ok_ = true;
 };
 
-constexpr size_t kKept = size_t{1} << 16;  // bytes of memory that an empty reader keeps
+constexpr size_t kKept = size_t{1} << 16;  // the most bytes that an empty reader keeps
 
 std::optional<int64_t> ParseRank(std::string_view text) {
   int64_t rank = 0;

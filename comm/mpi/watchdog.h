@@ -38,7 +38,8 @@ class MpiWatchdog {
   // threads have waited that long already. 0 ends this.
   void set_overdue(int64_t ns) { overdue_ns_ = ns; }
 
-  // For other threads: whether the watched thread is in a call that began before `ns`.
+  // For other threads: whether the watched thread is in a call that began before `ns`, a time of
+  // NowNs().
   bool IsInSince(int64_t ns) const {
     const int64_t since = since_.load(std::memory_order_acquire);
     return since < ns && since != kLost;

@@ -1,5 +1,5 @@
-// Parses NCCL_ALGO and NCCL_PROTO as NCCL does: which algorithms or protocols each collective may
-// use.
+// Parses NCCL_ALGO and NCCL_PROTO as NCCL does: which algorithms or protocols each function (a
+// kind of collective) may use.
 //
 //   const auto list = TuningList::Algorithms("ring,tree;allreduce:tree");
 //   list->Allows(NcclFunction::kAllGather, "ring");      // true

@@ -81,7 +81,7 @@ class ProgramBuilder {
   void EndInput();
 
   // Copies `part`, a box inside both values. Successive copies of one dtype become one instruction,
-  // which may run them in any order, unless FlushCopies is called between them.
+  // which may run them in any order, unless FlushCopies or another instruction comes between them.
   void AddCopy(const Value& from, const Value& to, const Box& part);
   void FlushCopies();
   void AddFillZero(Location dst, int64_t bytes);  // does nothing for 0 bytes

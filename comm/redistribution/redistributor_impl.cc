@@ -25,7 +25,7 @@ std::shared_ptr<PlannerCache> PlannerOf(const DeviceMesh& mesh, const Engine& en
                                         PlannerCacheLimits{options.expert.max_cached_bytes});
 }
 
-// Whether peers may know the reason of this error. If not, the error is the caller's own.
+// Whether a peer may have caused this error. If not, it concerns this rank's call alone.
 bool MayBeExplained(const absl::Status& status) {
   return status.code() != absl::StatusCode::kInvalidArgument &&
          status.code() != absl::StatusCode::kUnimplemented &&
@@ -285,7 +285,7 @@ absl::Status RedistributorImpl::Enqueue(const Call& call, ProgramEntry& program,
   // The last event of a program is also the first one of the next program.
   const size_t first_mark =
       timed == nullptr || timed->events.empty() ? 0 : timed->events.size() - 1;
-  // If the call has only this program, its last part records the call's end.
+  // If the call has only this program and steps are not timed, its last part records the end.
   const bool marks_end = timed == nullptr && call.parts.size() == 1;
   ProgramEntry::Part* const last = &program.parts.back();
   for (ProgramEntry::Part* part = program.parts.data();; ++part) {

@@ -62,7 +62,7 @@ struct Run {
 
   std::atomic<int> handles = 0;
   Run* next_free = nullptr;
-  int64_t call = 0;
+  int64_t call = 0;     // its number among the redistributor's calls
   int64_t number = -1;  // in the record
   // The work is done when the first `num_done` events are reached. The others are kept for reuse.
   EventList done;
@@ -96,7 +96,7 @@ struct After {
   const RunHandle* run = nullptr;
 };
 
-// Memory that one tensor of a list uses.
+// Memory that one tensor of a list reads or writes.
 struct WrittenRange {
   MemoryRange range;
   int tensor = 0;
@@ -156,7 +156,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   // the first error; else returns `status`.
   absl::Status Fail(const absl::Status& status, bool tell);
   // As Fail, for an engine's error in a call: asks the peers for a better explanation first, unless
-  // the error is the caller's own.
+  // the error concerns this rank alone.
   absl::Status FailCall(int64_t call, const absl::Status& status);
 
   // Runs `call` with issuing_ locked, in the order of tickets. Does nothing if this rank is not in
@@ -243,6 +243,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> TakeNumber(const Fingerprint& fingerprint,
                                                         const Text& text)
       MESHIFT_REQUIRES(issuing_);
+  // Makes the communicators, streams and executables that the call's programs do not have yet.
   absl::Status Bind(Call& call) MESHIFT_REQUIRES(issuing_);
   absl::Status Bind(ProgramEntry& program) MESHIFT_REQUIRES(issuing_);
   // Makes the groups of a call, and the workspace for callers that give none.

@@ -1,5 +1,6 @@
 // RedistributorImpl's calls with a list of tensors (redistributor_impl.h). The tensors are moved in
-// any order, so none may write memory that another one uses. A list never uses symmetric memory.
+// any order, so none may write memory that another one uses; Prepare and WorkspaceBytes do not
+// check that. A list never uses symmetric memory.
 #include <fmt/format.h>
 
 #include <algorithm>

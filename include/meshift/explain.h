@@ -26,13 +26,14 @@
 namespace MESHIFT_API meshift {
 
 struct Alternative {
+  // Except for kBest and kCostsMore, Plan::inputs() omits max_memory and groups.
   enum class Verdict : uint8_t {
     kBest,
     kCostsMore,      // keeps the promise
     kBreaksPromise,  // `reason` has the rule
-    kTakesTooMuch,   // more memory than options.max_memory; Plan::inputs() omits that limit
+    kTakesTooMuch,   // more memory than options.max_memory
     kHoldsTooMuch,   // a value between two steps larger than options.max_value allows
-    kNeedsGroups,    // groups that options.groups does not allow; Plan::inputs() omits it
+    kNeedsGroups,    // groups that options.groups does not allow
     // The plan of DTensor's greedy planner. It may break the promise and the value rule; then
     // `reason` says so too.
     kPerDim,
@@ -53,7 +54,7 @@ std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", .
 //      listed once with an all_gather instead;
 //   3. the best plan that breaks only the value rule, if it is cheaper and on one mesh;
 //   4. the best plan without a promise, if it is cheaper;
-//   5. the plan of PlannerKind::kPerDim, if source and target are on one mesh.
+//   5. the plan of PlannerKind::kPerDim, if there is one and source and target are on one mesh.
 // From one mesh to another, plans differ by the steps around the crossing.
 //
 // Limit: the search enumerates paths that visit no state twice, in order of cost, up to a fixed

@@ -7,7 +7,8 @@
 // Calls that queue work do not block unless MPI itself does (see MpiEngineOptions::bounded_waits).
 // Collectives consist of non-blocking messages. They advance while any thread waits, and otherwise
 // on a thread of the engine. On an idle stream the caller starts the work, and completes it if it
-// is small and needs no other rank. Split sends nothing.
+// is small and needs no other rank. Split sends nothing. It is UNIMPLEMENTED if the parent was
+// split from a part of the world, and RESOURCE_EXHAUSTED if MPI has no tags for more.
 //
 // Reductions have the arithmetic of comm/kernels/reduce.h, in ascending order of ranks, rounded
 // once. The bits are those of the local engine and equal on all members
@@ -34,8 +35,8 @@
 //   destroys waits until the MPI thread has done the work, for at most the time-out; then the
 //   engine fails. The communicator of an engine that is destroyed there is leaked.
 // Meshift's other threads (control channel, watchdog) never call MPI, so the thread level does not
-// concern them. Time-outs count only time in which the program waits or polls; a computation longer
-// than half a time-out is not counted.
+// concern them. Time-outs begin again after each break of more than half the shorter time-out in
+// which no thread waits or polls; shorter breaks count.
 #ifndef MESHIFT_MPI_ENGINE_H_
 #define MESHIFT_MPI_ENGINE_H_
 
@@ -64,7 +65,7 @@ namespace MESHIFT_API meshift {
 //   MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
 //   ...
 //   if (failed) MpiSession::Leave(1);
-
+//
 // The destructor finalises MPI if Start() initialised it. Movable.
 class MpiSession {
  public:

@@ -139,7 +139,8 @@ class NcclEngine : public Engine {
   // if may_split; then no operation of the communicator may be unfinished. INVALID_ARGUMENT: a null
   // communicator, only one of allocate and free, an invalid option, or split_share with may_split.
   // FAILED_PRECONDITION: the process has another copy of NCCL (the message names both files), or
-  // may_split with NCCL_COMM_SPLIT_SHARE_RESOURCES=1. The ranks' environments are not checked: set
+  // may_split with NCCL_COMM_SPLIT_SHARE_RESOURCES=1. Libraries and the device are checked on this
+  // rank only, with the errors of Create. The ranks' environments are not checked: set
   // RedistributorExpertOptions::capabilities if they are known.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> FromLent(const NcclLent& lent,
                                                               const NcclOptions& options = {});

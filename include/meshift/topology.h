@@ -10,8 +10,8 @@
 // Level 0 is the innermost. Ranks r with equal r / domain_size share a domain of a level; the last
 // level has all ranks (domain_size 0). The other domain sizes are 1 or more, and each is a whole
 // number, 2 or more, times the one before. The names of levels, and those of protocols, are unique,
-// match [A-Za-z_][A-Za-z0-9_]* and have at most 100 bytes. Latencies are at most 1 s and
-// group_setup_ns at most 1,000 s. docs/cost_model.md has the formulas.
+// match [A-Za-z_][A-Za-z0-9_]* and have at most 100 bytes. group_setup_ns is at most 1,000 s, every
+// other time at most 1 s. docs/cost_model.md has the formulas.
 //
 // The caller states the machine: nothing here measures it (see meshift/calibration.h). A Topology
 // is an immutable value. Safe for concurrent use.
@@ -104,8 +104,8 @@ class Topology {
   // The lowest level at which both ranks share a domain.
   int LevelBetween(int64_t a, int64_t b) const;
 
-  // A short text that Parse reads back to an equal value: "flat", a preset, "nvlink=8", or the JSON
-  // form on one line.
+  // A text that Parse reads back to an equal value: "flat", the name of a preset, "nvlink=8", or
+  // else the JSON form on one line.
   std::string ToString() const;
   friend bool operator==(const Topology&, const Topology&) = default;
 

@@ -13,8 +13,8 @@
 // the minimum is a concave, piecewise linear, increasing function of the bytes. docs/cost_model.md
 // has the formulas. Not included: other traffic on the links, packing and local copies.
 //
-// Arithmetic saturates. REQUIRES: bytes >= 0. GroupTimes and MessageTimes are immutable, keep no
-// reference to the topology, and are safe for concurrent use.
+// Arithmetic saturates; times are rounded up to whole ns. REQUIRES: bytes >= 0. GroupTimes and
+// MessageTimes are immutable, keep no reference to the topology, and are safe for concurrent use.
 #ifndef MESHIFT_PLANNER_COST_COLLECTIVE_TIME_H_
 #define MESHIFT_PLANNER_COST_COLLECTIVE_TIME_H_
 

@@ -1,5 +1,6 @@
 // Implements CostModel::MeasureBlocks() and MeasureOrdered() of planner/cost/cost.h, which has the
-// limits: prices all_gather, reduce_scatter and ordered reductions, with one block per member.
+// limits: prices all_gather, reduce_scatter and ordered reductions in one stage (cost_stages.cc has
+// those in two), with one slice per member.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -126,7 +127,7 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
     return traffic;
   };
   if (IsEven(problem_, parent, cut)) return measure(StepSizes::kEven);
-  // Ceil chunks are always padded: their lengths hardly differ.
+  // Ceil chunks are always padded: padding adds fewer rows than a cut has pieces.
   const Traffic padded = measure(StepSizes::kPadded);
   bool ragged = false;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
@@ -152,7 +153,7 @@ void CostModel::MeasureOrdered(StepOp op, const State& before, const State& afte
   const int64_t received = bytes(SaturatingMul(n - 1, own));
   traffic->receive_pack_bytes = bytes(SaturatingMul(n, own));
   traffic->bytes_received = received;
-  // A rank copies its own slice to the received ones, then reads all of them.
+  // A rank copies its own slice next to the received ones, then reads all of them.
   traffic->TakeCopy(CopyNs(bytes(own)));
   traffic->TakeCopy(CopyNs(traffic->receive_pack_bytes));
   if (op == StepOp::kAllReduce) {

@@ -1,7 +1,8 @@
 // Prices reductions in blocks (the functions of planner/cost/cost.h with "Stages"). In stage 1,
 // owners of slices combine the contributions inside each block. In stage 2, the block's results go
-// to the owners of the final results. On row-major meshes of more than 1,024 ranks, the times of
-// blocks that end inside a mesh dim are approximate.
+// to the owners of the final results. On row-major meshes of more than 1,024 ranks, if neither the
+// block size that remains at a mesh dim nor that dim's size divides the other, both stages are
+// priced as if no two members shared a domain.
 #include <algorithm>
 #include <cstdint>
 #include <optional>

@@ -67,6 +67,7 @@ class Envelope {
     while (x > lines_[i].most_x) ++i;
     return lines_[i];
   }
+  // The least line at x = 0. REQUIRES: sealed, with one line or more.
   const Line& first() const { return lines_.front(); }
   size_t size() const { return lines_.size(); }
   const Line& operator[](size_t i) const { return lines_[i]; }

@@ -44,7 +44,7 @@ struct CutChanges {
     }
   }
 
-  std::array<int, kMaxTensorRank> common;  // number of cuts that stay, by tensor dim
+  std::array<int, kMaxTensorRank> common;  // cuts that stay; set for the problem's tensor dims only
   DimMask from = 0;
   DimMask to = 0;
 };

@@ -52,7 +52,7 @@ bool IsPermutation(const Problem& problem, const State& before, const State& aft
 bool IsEven(const Problem& problem, const CutLists& before, const CutLists& after);
 
 // The op of a single collective that leads from `before` to `after`, of the cheapest kind that
-// fits. nullopt: there is none. Local steps are not considered.
+// fits. nullopt: there is none. Local steps are not considered, and rules.max_value is not checked.
 std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& before,
                                         const State& after, const TransitionRules& rules);
 

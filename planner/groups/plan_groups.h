@@ -81,8 +81,8 @@ class PlanGroups {
   // fewer may be enough.
   absl::Status RefuseCommunicators(int64_t least, bool is_least) const;
   // Why a plan over `used` breaks the budget, as in "needs the new group ddp,fsdp"; empty if it
-  // does not. Check() returns RESOURCE_EXHAUSTED: too many communicators; else FAILED_PRECONDITION:
-  // a new group.
+  // does not; a new group comes before too many communicators. Check() returns RESOURCE_EXHAUSTED:
+  // too many communicators; else FAILED_PRECONDITION: a new group.
   std::string BrokenBy(const GroupSet& used) const;
   absl::Status Check(const GroupSet& used) const;
 

@@ -112,6 +112,7 @@ Placement::Sizes EvenlyOverNear(const std::vector<bool>& near, int64_t length) {
   return sizes;
 }
 
+// Collects the ends, each once.
 class Ends {
  public:
   Ends(const Sharding& end, DType dtype) : end_(end), dtype_(dtype) {}

@@ -21,9 +21,10 @@
 
 namespace meshift {
 
-// The cheapest path whose intermediate values may have any size; `refusal` if there is none. If
-// options.max_value is set, it stays a limit: FAILED_PRECONDITION instead of the path. The message
-// names max_value and the value of that path that exceeds it.
+// The cheapest path whose intermediate values may have any size (the value rule still limits their
+// pieces); `refusal` if there is none. `model` has the workspace limit of options.max_memory, if
+// set. If options.max_value is set, it stays a limit: FAILED_PRECONDITION instead of the path. The
+// message names max_value and the value of that path that exceeds it.
 absl::StatusOr<Path> FindBeyondRule(const MeshProblem& on_mesh, const CostModel& model,
                                     const PlannerOptions& options, const absl::Status& refusal);
 

@@ -5,7 +5,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(const Least<Path> least, paths.LeastWorkspace());
 //
 // planner/limits/limited_planner.h has these functions and their errors. The caller checks the
-// problem's work budget. One thread at a time. Internal to planner/intra_mesh.
+// problem's work budget after each call, also after one that fails. One thread at a time. Internal
+// to planner/intra_mesh.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_MESH_PATHS_H_
 #define MESHIFT_PLANNER_INTRA_MESH_MESH_PATHS_H_
 
@@ -26,7 +27,8 @@
 
 namespace meshift {
 
-// Also fails with INTERNAL if no path keeps the rules: a small max_value can exclude all paths.
+// Also fails with INTERNAL if no path keeps the rules (a small max_value can exclude all paths), or
+// if the work budget is spent before one is found.
 class MeshPaths final : public LimitedPlanner<Path> {
  public:
   // Keeps references to all arguments except `memory`. `model` has no groups. Cheapest() keeps to

@@ -18,7 +18,7 @@ struct Label {
   friend auto operator<=>(const Label&, const Label&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// A measured edge counts as this many edges that are not measured.
+// Measuring an edge counts as this many edges more.
 constexpr int64_t kMeasured = 16;
 // Units of the problem's work budget for popping an entry of the queue.
 constexpr int64_t kTurnWork = 4;

@@ -30,7 +30,7 @@ namespace meshift {
 // The workspace of a path, as `model` does its steps: bytes on the worst rank.
 int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& path);
 
-// The most edges examined for the least workspace; a measured edge counts as 16. Takes at most
+// The most edges examined for the least workspace; measuring one counts as 16 more. Takes at most
 // about a second.
 inline constexpr int64_t kMaxMemoryEdges = 300'000;
 

@@ -11,8 +11,8 @@
 namespace meshift {
 namespace {
 
-// `value` in the largest unit that it reaches and in which it has at most `decimals` decimals; 0 in
-// the last unit.
+// `value` in the largest unit that is not above it and in which it has at most `decimals` decimals;
+// 0 in the last unit.
 std::string QuantityText(int64_t value, absl::Span<const Unit> units, int decimals) {
   const std::string_view sign = value < 0 ? "-" : "";
   const uint64_t magnitude = value < 0 ? -static_cast<uint64_t>(value) : value;
@@ -54,8 +54,8 @@ bool TakeDecimal(std::string_view* text, unsigned __int128* digits, unsigned __i
   return count > 0;
 }
 
-// digits / scale of `unit`, in the smallest unit; nullopt unless it is a whole number up to `limit`
-// whose fraction of `unit` has at most 12 decimals.
+// digits / scale of `unit`, in the smallest unit. nullopt if it is above `limit` or not a whole
+// number, or if it has more than 12 decimals in `unit`, not all 0.
 std::optional<unsigned __int128> InLastUnit(unsigned __int128 digits, unsigned __int128 scale,
                                             const Unit& unit, unsigned __int128 limit) {
   // The whole part and the fraction apart, so that nothing overflows: 24 digits times 2^60 would.

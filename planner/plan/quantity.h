@@ -5,7 +5,7 @@
 //
 // Nothing is rounded: a value that needs more than two decimals in a unit (nine for times) gets a
 // smaller unit. Bytes are whole, times whole nanoseconds. The parsers accept at most 24 digits, and
-// at most 12 decimals of a fraction. Pure functions; safe for concurrent use.
+// at most 12 decimals unless all are 0. Pure functions; safe for concurrent use.
 #ifndef MESHIFT_PLANNER_PLAN_QUANTITY_H_
 #define MESHIFT_PLANNER_PLAN_QUANTITY_H_
 

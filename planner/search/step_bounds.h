@@ -81,6 +81,7 @@ class StepBounds {
 
   StepBounds(const Problem& problem, const CostModel& model, CutTable& table);
 
+  // Lists are numbered by candidate dim of the problem.
   int num_lists() const { return num_lists_; }
   int tensor_dim(int list) const { return tensor_dims_[list]; }
   int64_t GroupSize(DimMask dims) const { return group_sizes_[dims]; }

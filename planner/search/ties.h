@@ -4,8 +4,8 @@
 //   ties.IsBefore({{StepOp::kAllGather, source, target}},      // whether this path is better than
 //                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});
 //
-// The search itself orders paths by time, then by the bytes that the worst ranks send. Ties orders
-// the rest: fewer bytes sent by all ranks together, then fewer steps, then the text of the
+// The search itself orders paths by time, then by the bytes that the worst ranks send. This class
+// orders the rest: fewer bytes sent by all ranks together, then fewer steps, then the text of the
 // steps that comes first, with mesh dims by number: names do not change a plan.
 #ifndef MESHIFT_PLANNER_SEARCH_TIES_H_
 #define MESHIFT_PLANNER_SEARCH_TIES_H_
@@ -38,7 +38,7 @@ class Ties {
   // Keeps references to both.
   Ties(const Problem& problem, const CostModel& model) : problem_(problem), model_(model) {}
 
-  // REQUIRES: both paths have the same ends, times, and bytes of worst ranks.
+  // False for equal paths. REQUIRES: both have the same ends, times, and bytes of worst ranks.
   bool IsBefore(absl::Span<const Leg> a, absl::Span<const Leg> b);
 
   // Bytes that all ranks send together. In a gather, scatter or reduction each rank is counted as

@@ -35,7 +35,7 @@ inline constexpr int64_t kMaxPairs = int64_t{1} << 24;
 // target's shape and mesh and the dtype before. Takes the place of CheckOp for this step.
 std::optional<Violation> CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before);
 
-// Checks every field but the costs.
+// Checks the other fields, except the costs.
 std::optional<Violation> CheckCrossingFields(const StepView& view);
 
 struct CrossingTraffic {

@@ -86,9 +86,9 @@ class PromiseRules {
     return std::nullopt;
   }
 
-  // Whether one reduction rounds, over exactly the mesh dims that are P in the source and not in
-  // the target (of another mesh: all that are P in the source). Otherwise the bits depend on the
-  // plan. REQUIRES: some reduction rounds.
+  // The fault unless one reduction rounds, over exactly the mesh dims that are P in the source and
+  // not in the target (of another mesh: all that are P in the source). Otherwise the bits depend on
+  // the plan. REQUIRES: some reduction rounds.
   Result CheckAtOnce() const {
     const size_t first = rounding_.front();
     if (rounding_.size() > 1) {
@@ -119,7 +119,7 @@ class PromiseRules {
                  why.empty() ? "" : ": ", why);
   }
 
-  // Whether reduction `i`, which the engine's own collective does, is batch-invariant.
+  // The fault unless reduction `i`, which the engine's own collective does, is batch-invariant.
   Result CheckNative(size_t i) const {
     const Step& step = views_[i].step;
     const NativeInvariance native = plan_.inputs.options.engine.native_invariance;
