@@ -68,7 +68,7 @@ void RenderStuck(const StuckCall& stuck, std::string* out) {
   if (stuck.late.size() > kMaxLines) {
     std::vector<int64_t> ranks;
     for (size_t i = kMaxLines; i < stuck.late.size(); ++i) ranks.push_back(stuck.late[i].rank);
-    fmt::format_to(to, "  LATE: nor has {}\n", Ranks(ranks));
+    fmt::format_to(to, "  LATE too: {}\n", Ranks(ranks));
   }
   if (!stuck.missing.empty()) {
     fmt::format_to(to, "  NO RECORD: {}: stopped, ended, or on a host with another record folder\n",

@@ -171,7 +171,7 @@ TEST_F(DumpCommandTest, TellsWhereEachRankIs) {
   }
   const Outcome outcome = Meshift({"dump", folder_});
   EXPECT_THAT(outcome.out, HasSubstr("  LATE: rank 15 has not made this call"));
-  EXPECT_THAT(outcome.out, HasSubstr("  LATE: nor has ranks 16-19\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  LATE too: ranks 16-19\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  still inside the call that issues it: rank 30\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  past it: rank 31\n"));
 }
