@@ -173,6 +173,7 @@ TEST(DumpTest, ManyRanksAreListed) {
   text->plan = "plan";
   text->groups = {"{" + std::string(10'000, '7') + "}"};
   dump.calls[0].text = text;
+  dump.world_size = 10'000;
   dump.sources[0].ranks.clear();
   for (int64_t rank = 0; rank < 10'000; rank += 2) dump.sources[0].ranks.push_back(rank);
   const DumpFile file = ReadDump(DumpText(dump)).value();

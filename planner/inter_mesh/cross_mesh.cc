@@ -219,7 +219,11 @@ class InterMeshPlanner {
   Plan Assemble(const Priced& priced) const;
   // Whether the value at the crossing, which is the half's `end`, breaks options_.max_value.
   bool IsTooLarge(const Half& half, const Sharding& end, DType dtype) const;
-  absl::Status TooLarge() const;
+  absl::Status NoneWithinMaxValue() const;
+  // The error of a half; INTERNAL means that none keeps the rules, here options_.max_value.
+  absl::Status RefusalOf(const absl::Status& status) const {
+    return options_.max_value && absl::IsInternal(status) ? NoneWithinMaxValue() : status;
+  }
   int64_t LargestBytes(const Sharding& sharding, DType dtype) const {
     return SaturatingBytes(dtype, sharding.MaxLocalElements());
   }
@@ -274,7 +278,7 @@ absl::Status InterMeshPlanner::FindFirsts(DType dtype, std::vector<First>* first
     }
     absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kSource, source, is_near);
     if (!half.ok()) {
-      refusal.Update(half.status());
+      refusal.Update(RefusalOf(half.status()));
       return;
     }
     if (*half == nullptr) return;
@@ -283,7 +287,7 @@ absl::Status InterMeshPlanner::FindFirsts(DType dtype, std::vector<First>* first
     is_done_ &= (*half)->is_least;
     if ((!partial && choice.ordered != plain_->ordered) || !(*half)->path) return;
     if (IsTooLarge(**half, source, dtype)) {
-      refusal.Update(TooLarge());
+      refusal.Update(NoneWithinMaxValue());
       return;
     }
     firsts->push_back({half->get(), DistinctBoxes(source)});
@@ -308,14 +312,14 @@ absl::Status InterMeshPlanner::AddPairs(DType dtype) {
     if (LargestBytes(target, dtype) > max_bytes_ || budget_.exhausted()) return;
     absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kTarget, target, is_near);
     if (!half.ok()) {
-      refusal.Update(half.status());
+      refusal.Update(RefusalOf(half.status()));
       return;
     }
     if (*half == nullptr) return;
     is_done_ &= (*half)->is_least;
     if (!(*half)->path || Reduces(*(*half)->path)) return;
     if (IsTooLarge(**half, target, dtype)) {
-      refusal.Update(TooLarge());
+      refusal.Update(NoneWithinMaxValue());
       return;
     }
     const Half* second = half->get();
@@ -344,10 +348,9 @@ bool InterMeshPlanner::IsTooLarge(const Half& half, const Sharding& end, DType d
          LargestBytes(end, dtype) > *options_.max_value;
 }
 
-absl::Status InterMeshPlanner::TooLarge() const {
-  return FailedPrecondition(
-      "no plan keeps to max_value = {}: each value that may cross to the other mesh has more bytes",
-      *options_.max_value);
+absl::Status InterMeshPlanner::NoneWithinMaxValue() const {
+  return FailedPrecondition("no plan to the other mesh keeps to max_value = {}",
+                            *options_.max_value);
 }
 
 int64_t InterMeshPlanner::CrossingWorkspace(const Pair& pair, const Traffic& traffic) {
