@@ -294,7 +294,8 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> LocalEngine::Alloc
   const int member = local->rank();
   const auto set = world_->symmetric.Get(local->group(), member, request);
   if (!set.ok()) {
-    local->Fail(set.status());
+    // All members get the error of an allocation, but only the later ones that requests differ.
+    if (!absl::IsResourceExhausted(set.status())) local->Fail(set.status());
     return set.status();
   }
   std::vector<std::unique_ptr<SymmetricBuffer>> buffers;

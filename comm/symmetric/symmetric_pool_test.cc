@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -276,6 +277,19 @@ TEST_F(SymmetricPoolTest, TheEngineGathersAndReducesBlocksOfAnySizes) {
             "call 2 of group 0-1: rank 0 made all_gather(1,3 x f32, symmetric 0+0 -> 1+0), and "
             "rank 1 made all_gather(1,3 x f32, symmetric 0+8 -> 1+0)");
   EXPECT_FALSE(world_->engine(0)->Synchronize(*streams[0]).ok());
+}
+
+TEST_F(SymmetricPoolTest, MemoryThatIsNotThereEndsNothing) {
+  const SymmetricRequest most{.count = 1, .bytes = int64_t{1} << 38};
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, engine = world_->engine(rank)] {
+      // Some machines have that much.
+      const absl::Status status = engine->AllocateSymmetric(*engine->world(), most).status();
+      EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+      EXPECT_TRUE(engine->AllocateSymmetric(*engine->world(), {.count = 1, .bytes = 64}).ok());
+    });
+  }
 }
 
 TEST_F(SymmetricPoolTest, CallsOutsideOfBuffersAreRefused) {
