@@ -16,8 +16,9 @@ namespace meshift {
 
 // Returns the column of each row. weights[row * n + column] may have any values; sums cannot
 // overflow. If several assignments are best, it returns one with the most rows r in column r.
-// Deterministic. O(n^3) time (the Hungarian method: Kuhn 1955, Munkres 1957), O(n) memory. Charges
-// its work to `budget`, unless null; returns an empty vector once the budget is exhausted.
+// Deterministic. O(n^3) time (the Hungarian method: Kuhn 1955, Munkres 1957), O(n) memory beside
+// `weights`. Charges its work to `budget`, unless null; returns an empty vector once the budget is
+// exhausted.
 // REQUIRES: 0 <= n <= 2^20, weights.size() == n * n.
 std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights,
                                    WorkBudget* budget = nullptr);

@@ -5,7 +5,8 @@
 //   std::string* found = cache.Find(1);       // null: not there
 //
 // Values keep their addresses until they are evicted or erased. A key may point to heap memory that
-// its value owns. Not thread-safe.
+// its value owns. Not thread-safe. After a move, or after an exception from Insert(), the map may
+// only be destroyed.
 #ifndef MESHIFT_BASE_LRU_CACHE_H_
 #define MESHIFT_BASE_LRU_CACHE_H_
 
@@ -34,8 +35,8 @@ class LruCache {
   }
 
   // Inserts an entry, and evicts others to make room. If the key exists, keeps its value, which
-  // then counts as used. Returns the value of the key; null, without an eviction, if `weight`
-  // exceeds the limit of the map. REQUIRES: weight > 0.
+  // then counts as used. Returns the value of the key; null, without any effect, if `weight`
+  // exceeds the limit of the map, even if the key exists. REQUIRES: weight > 0.
   Value* Insert(Key key, Value value, int64_t weight = 1) {
     if (weight > max_weight_) return nullptr;
     if (Value* found = Find(key)) return found;

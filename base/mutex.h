@@ -57,7 +57,8 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) MutexLock {
     changed.wait(lock_, std::move(done));
   }
 
-  // As Wait, for at most `timeout`; returns whether `done()` holds.
+  // As Wait, but stops waiting after `timeout`; returns whether `done()` holds. REQUIRES: the time
+  // of std::chrono::steady_clock plus `timeout` does not overflow.
   template <typename Done>
   bool WaitFor(std::condition_variable& changed, std::chrono::nanoseconds timeout, Done done) {
     return changed.wait_for(lock_, timeout, std::move(done));

@@ -16,8 +16,9 @@ namespace meshift {
 
 // INVALID_ARGUMENT: brackets are nested deeper than 100 (writing and freeing a value recurse), or
 // an object has a duplicate key or more than 10,000 members. Text that is not JSON may give this
-// error too; otherwise the result is_discarded() if `text` is not one JSON value. The caller limits
-// the length of `text`; time and memory are linear in it.
+// error too; otherwise the result is_discarded() if `text` is not one JSON value, or has a number
+// beyond the range of double, such as 1e999. The caller limits the length of `text`; time and
+// memory are linear in it.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonText(std::string_view text);
 
 // Empties a value from ParseJsonText at the end of a scope. nlohmann's own destructor allocates
@@ -35,6 +36,7 @@ class JsonEmptier {
   JsonEmptier& operator=(const JsonEmptier&) = delete;
   ~JsonEmptier();
 
+  // The destructor then does nothing. For a value that is moved away.
   void Release() { json_ = nullptr; }
 
  private:

@@ -6,8 +6,8 @@
 //   if (budget.exhausted()) return budget.Refusal("planning");
 //
 // An exhausted budget stays exhausted: each loop that charges it stops early, and a function around
-// them returns Refusal(). A unit of work is about 10 ns on one core, and stands for at most 2 bytes
-// of memory. Not thread-safe.
+// them returns Refusal(). A limit of INT64_MAX is never passed. Callers charge about one unit for
+// 10 ns on one core, and for large memory at least one unit per 2 bytes. Not thread-safe.
 #ifndef MESHIFT_BASE_WORK_BUDGET_H_
 #define MESHIFT_BASE_WORK_BUDGET_H_
 

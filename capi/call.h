@@ -33,8 +33,8 @@ namespace meshift::capi {
 meshift_code Report(const absl::Status& status, char** error) noexcept;
 meshift_code Report(meshift_code code, std::string_view message, char** error) noexcept;
 
-// Runs `body`, and reports the Status that it returns. RESOURCE_EXHAUSTED: it threw std::bad_alloc
-// or std::length_error; INTERNAL: it threw another exception.
+// Sets *error to NULL, runs `body`, and reports the Status that it returns. RESOURCE_EXHAUSTED: it
+// threw std::bad_alloc or std::length_error; INTERNAL: it threw another exception.
 template <typename Body>
 meshift_code Call(char** error, Body body) noexcept {
   if (error != nullptr) *error = nullptr;

@@ -1,6 +1,6 @@
 // Implements the functions of meshift/c.h that make local worlds, and those on engines of all kinds
-// and their streams and buffers. Sizes are in bytes, times in ns; negative ones are refused with
-// INVALID_ARGUMENT. meshift/c.h says which threads may call.
+// and their streams and buffers. Sizes of buffers are in bytes, times in ns; negative ones are
+// refused with INVALID_ARGUMENT. meshift/c.h says which threads may call.
 #include <chrono>
 #include <memory>
 #include <utility>

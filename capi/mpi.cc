@@ -1,5 +1,6 @@
 // Implements the functions of meshift/c.h that make an MPI engine, and that end a rank's process.
-// To make an engine is collective. UNIMPLEMENTED: this build has no MPI. Time-outs are in ns.
+// To make an engine is collective. UNIMPLEMENTED: this build has no MPI; meshift_mpi_leave works
+// all the same. Time-outs are in ns.
 #include <chrono>
 #include <memory>
 #include <utility>

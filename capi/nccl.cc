@@ -1,6 +1,6 @@
 // Implements the functions of meshift/c.h on the NCCL engine, in a build with CUDA; others have
-// nccl_absent.cc. Times are in ns. A lent communicator and stream must outlive the engine, and are
-// never destroyed here.
+// nccl_absent.cc. Times are in ns. A lent communicator and stream must outlive the engine, a
+// wrapped stream the handle that holds it. None of them is destroyed here.
 #include <chrono>
 #include <memory>
 #include <utility>

@@ -1,5 +1,6 @@
 // Implements the functions of meshift/c.h on the NCCL engine in a build without CUDA, in place of
-// nccl.cc: each sets its handle to NULL and returns UNIMPLEMENTED with the reason.
+// nccl.cc: each sets its handle to NULL and returns UNIMPLEMENTED with the reason, whatever
+// its arguments are.
 #include "capi/call.h"
 #include "meshift/nccl_engine.h"
 

@@ -1,5 +1,6 @@
 // Also implements the functions of meshift/c.h on versions, codes and dtypes, and on the names of
-// enum values. The assertions compare the numbers of meshift/c.h with those of the C++ enums.
+// enum values. The assertions compare the numbers of meshift/c.h with those of the C++ enums;
+// capi/engines.cc does so for reduction orders.
 #include "capi/numbers.h"
 
 #include "base/status.h"

@@ -1,6 +1,7 @@
 // Implements the functions of meshift/c.h on options and plans. Plans never change, so any threads
 // may read them; options are for one thread at a time. An option's value is checked when it is set,
-// "existing_groups" only when a plan's meshes are known.
+// "existing_groups" only when a plan's meshes are known. Whether options suit each other and the
+// meshes is checked only when a plan is made.
 #include <string>
 #include <string_view>
 #include <utility>

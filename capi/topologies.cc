@@ -1,5 +1,5 @@
-// Implements the functions of meshift/c.h on topologies, which are texts here. Each call parses its
-// text again, and opens no file. Any threads may call.
+// Implements the functions of meshift/c.h on topologies, which are texts here. A call that gets a
+// text parses it again. None opens a file. Any threads may call.
 #include <cstddef>
 #include <string>
 #include <vector>

@@ -7,8 +7,8 @@
 //   {"id": 7, "format": "meshift.plan", ...}
 //   {"id": 7, "error": {"code": "INVALID_ARGUMENT", "message": "..."}}
 //
-// Lines are untrusted. Longer ones than 16 MiB, and problems too large for memory or for max_work,
-// are answered as bad lines. docs/command_line.md lists the keys.
+// Lines are untrusted. Empty ones, longer ones than 16 MiB, and problems too large for memory or
+// for max_work, are answered as bad lines. docs/command_line.md lists the keys.
 #ifndef MESHIFT_CLI_BATCH_H_
 #define MESHIFT_CLI_BATCH_H_
 
@@ -39,8 +39,9 @@ std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
 std::string CheckLine(std::string_view line, bool* ok, int64_t max_work = kDefaultMaxWork);
 
 // Answer the lines of a file, or of io.in for "-", each as soon as it is read. Return an error only
-// if the file cannot be read: one of BadFile (cli/io.h). PlanBatch prints each unknown key once to
-// io.err, a hundred at most. CheckBatch sets *ok to whether all plans are right.
+// if the file cannot be read: one of BadFile (cli/io.h). A bad line is not an error: `plan --batch`
+// then exits with 0. PlanBatch prints each unknown key once to io.err, a hundred at most.
+// CheckBatch sets *ok to whether all plans are right: true for a file without lines.
 absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
                        const std::optional<std::string>& existing_groups, bool allow_files, Io& io);
 absl::Status CheckBatch(const std::string& path, int64_t max_work, Io& io, bool* ok);

@@ -4,8 +4,9 @@
 //   mpirun -n 16 meshift calibrate --engine mpi --topology nvlink=8 --format json > cluster.json
 //   meshift plan --topology cluster.json ...
 //
-// It does not detect domains: --topology gives them. With --engine mpi or nccl this process is one
-// rank of a job; with --engine local all ranks are in it, and the links are copies in memory.
+// For an engine it does not detect domains: --topology gives them. With --engine mpi or nccl this
+// process is one rank of a job; with --engine local all ranks are in it, and the links are copies
+// in memory.
 #ifndef MESHIFT_CLI_CALIBRATE_COMMAND_H_
 #define MESHIFT_CLI_CALIBRATE_COMMAND_H_
 
@@ -23,7 +24,7 @@ struct CalibrateFlags {
   std::optional<std::string> topology;  // which ranks share a domain; none: flat, for logs h100
   std::optional<int64_t> ranks;         // of the local engine, refused for others; none: 8
   std::string max_bytes = "16MiB";      // of a rank's largest tensor
-  int64_t repeat = 20;                  // runs of each probe, of which the fastest counts
+  int64_t repeat = 20;                  // timed runs of each probe, 1 or more; the fastest counts
   std::string format = "text";          // or "json": nothing but the topology
   std::optional<int64_t> timeout;       // seconds; none: MESHIFT_TIMEOUT_S, or 10 minutes
   std::vector<std::string> logs;        // of nccl-tests; none: an engine is timed

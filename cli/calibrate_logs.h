@@ -5,9 +5,11 @@
 //
 // --topology gives the domains. For a preset without a file, a domain is a host of the logs, unless
 // the preset's domains span nodes, or each log is of one host with no more ranks than a domain has.
-// Rows with wrong values, rows that NCCL's own output breaks, and collectives that plans do not use
-// are left out and reported. A log of one rank is refused, and so are more than kMaxNcclTestsRows
-// rows (cli/nccl_tests_log.h) of the other collectives in all.
+// For such a preset, logs of several hosts are refused if the hosts differ in size, or if a host's
+// ranks are not consecutive. Rows with wrong values, rows that NCCL's own output breaks, and
+// collectives that plans do not use are left out; text output reports them, JSON does not. A log of
+// one rank, or of an unknown number, is refused, and so are more than kMaxNcclTestsRows rows
+// (cli/nccl_tests_log.h) of the collectives that plans use.
 #ifndef MESHIFT_CLI_CALIBRATE_LOGS_H_
 #define MESHIFT_CLI_CALIBRATE_LOGS_H_
 

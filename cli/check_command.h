@@ -1,6 +1,7 @@
 // `meshift check`: proves that plan files are right (meshift/verifier.h).
 //
-//   meshift check plan.json            # "ok 3f0c..." or "wrong: step 1: after: ..."
+//   meshift check plan.json            # "ok 3f0c..." or "wrong: step 1: after: ..."; with several
+//                                      # files, each line begins with the file's name
 //   meshift check --batch plans.jsonl  # {"id", "ok", "step", "rule", "message"} per line
 //
 // Files are untrusted. A proof that needs more work than max_work counts as wrong, by the rule
@@ -26,7 +27,7 @@ struct CheckFlags {
 
 // Exit code 0: all plans are right; 1: one is wrong; 2: the flags are wrong; 3: a file cannot be
 // read or does not hold a plan. The highest counts. A batch returns 1 if any answer has "ok":
-// false.
+// false, also for a line that holds no plan; 0 if it has no lines.
 int CheckCommand(const CheckFlags& flags, Io& io);
 
 // "step 1: after: MESSAGE"; without the step if the rule is about the whole plan. Printable, with

@@ -14,8 +14,8 @@
 namespace meshift::cli {
 
 // `args` does not contain the program's name. Returns the exit code (cli/io.h); wrong arguments are
-// printed to io.err and give 2. Throws only if memory or threads run out; cli/main.cc handles that.
-// One thread at a time may call.
+// printed to io.err and give 2; output that cannot be written to io.out gives 1. Throws only if
+// memory or threads run out; cli/main.cc handles that. One thread at a time may call.
 int RunMeshift(std::vector<std::string> args, Io& io);
 
 }  // namespace meshift::cli

@@ -15,8 +15,8 @@
 
 namespace meshift::cli {
 
-// Runs as one rank of a job. Collective; the result is the same on all ranks. INVALID_ARGUMENT: the
-// job has one rank.
+// Runs as one rank of a job, and prints to `io` on each. Collective; the result is the same on all
+// ranks. INVALID_ARGUMENT: the job has one rank. REQUIRES: the job's engine is started.
 absl::StatusOr<int> RunConformance(const RunFlags& flags, RankJob* job, Io& io);
 // Runs on the local engine, with a thread per rank. REQUIRES: flags.ranks is from 2 to 64, or none.
 absl::StatusOr<int> RunLocalConformance(const RunFlags& flags, Io& io);

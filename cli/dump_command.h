@@ -22,11 +22,14 @@ struct DumpFlags {
 };
 
 // Exit code 1: the flight records cannot be written; else 3: the folder or one of its files cannot
-// be read, and the report is of the others; else 0.
+// be read, and the report is of the others, or the folder has no record; else 0, also if the job
+// has failed or some ranks have no record. Without a record there is no report and no flight
+// record.
 int DumpCommand(const DumpFlags& flags, Io& io);
 
 // The report as text, in lines that each end in a newline. Texts from files are made printable and
-// cut at 200 bytes.
+// cut at 200 bytes. Only the first 16 late ranks of a call get a line each, and only the first 16
+// sides of a disagreement are shown.
 std::string RenderDump(const DumpReport& report);
 
 }  // namespace meshift::cli

@@ -47,7 +47,8 @@ struct JobOptions {
 
 inline constexpr int64_t kMaxTimeoutSeconds = 365 * 24 * 3600;
 // The time-out: --timeout, else MESHIFT_TIMEOUT_S, else 10 minutes. INVALID_ARGUMENT if the
-// variable is not a number of seconds in range.
+// variable is read and is not a number of seconds from 1 to kMaxTimeoutSeconds. REQUIRES: `seconds`
+// is in this range, or none.
 absl::StatusOr<std::chrono::nanoseconds> JobTimeout(const std::optional<int64_t>& seconds);
 
 // Whether the environment marks this process as one of several of a job.
@@ -60,7 +61,8 @@ absl::StatusOr<RankJob> JoinJob(const std::string& name, std::chrono::nanosecond
 // Starts the engine. Collective. If MESHIFT_DUMP names a folder, the engine writes its record of
 // calls there, after an error or when the folder's file "now" is touched. SIGUSR1, whose handler is
 // set, touches it. INVALID_ARGUMENT: the folder cannot be made, or its path is too long.
-// REQUIRES: CheckEngine(name) is OK, and `name` is not "local".
+// Other errors are those of the engine. REQUIRES: CheckEngine(name) is OK, `name` is not "local",
+// and *job is from JoinJob().
 absl::Status StartEngine(const std::string& name, const JobOptions& options, RankJob* job);
 
 // Ends the process at once, without destructors: after a failure they may wait for ranks that are

@@ -46,12 +46,12 @@ struct ExecuteOptions {
 
 struct StepRun {
   int64_t bytes_sent = 0;  // counted from the calls made; of the worst rank, per run
-  int64_t time_ns = 0;     // of the slowest rank; the least over the runs
+  int64_t time_ns = 0;     // of the slowest rank; the least over the runs; -1: not measured
 };
 
 struct RunReport {
   std::vector<StepRun> steps;   // one per step of the plan
-  int64_t wrong = 0;            // elements, over all ranks, in the worst run of either pass
+  int64_t wrong = 0;            // elements, over all ranks, in the worst run that checks values
   int64_t replicas_differ = 0;  // replicated elements with different bits, in the worst run
   std::string first_wrong;      // "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"; empty: none
   std::string first_difference;
@@ -63,9 +63,9 @@ struct RunReport {
   int64_t miscounted = 0;
   // Bytes of source, target and workspace on the rank with the most, in any run.
   int64_t peak_bytes = 0;
-  // For repeated runs, on rank 0 of the job: by position in the mesh, the hash of each rank's
-  // target after the first run, and the number of pairs of a rank and a later run whose bits differ
-  // from it.
+  // For repeated runs, on rank 0 of the job: by position in the target's mesh, the hash of each
+  // rank's target after the first run of the last pass, and the number of pairs of a rank and a
+  // later run whose bits differ from it.
   std::vector<Fingerprint> hashes;
   int64_t repeats_differ = 0;
   std::string first_repeat;  // "rank 3 in run 2"

@@ -79,7 +79,8 @@ class ExecutionContext {
   virtual absl::Status AgreeAfter(const std::function<absl::Status()>& work) = 0;
   // As AgreeAfter; INVALID_ARGUMENT also if the texts differ: "rank 0 has X, and rank 2 has Y".
   virtual absl::Status AgreeOn(const std::function<absl::StatusOr<std::string>()>& work) = 0;
-  // Whether all processes had the last of these errors, with the same text.
+  // Whether all processes had the last of these errors, with the same text. True if all ranks are
+  // in this process. REQUIRES: Agree, AgreeAfter or AgreeOn has returned an error.
   virtual bool AllFailed() const = 0;
   // The result of `check`, which only the leader calls, on all processes.
   virtual absl::StatusOr<testkit::CheckResult> Share(

@@ -26,11 +26,11 @@ struct CollectiveFlags {
 };
 
 // Prints the time, its algorithm and protocol, its bottleneck, NCCL's other algorithms and
-// protocols, other calls with the same result, and the sizes at which another variant becomes
-// faster. Only the mesh and the topology may be set in `flags`. INVALID_ARGUMENT: another option, a
-// missing one, a bad value, or a group of one rank. RESOURCE_EXHAUSTED: it takes too much work to
-// list the groups. Errors of a topology file are those of BadFile (cli/io.h). REQUIRES: the
-// collective has a name.
+// protocols, and the nearest sizes at which another variant is faster; for all_reduce and
+// all_gather also the time of other calls with the same result. Only the mesh and the topology may
+// be set in `flags`. INVALID_ARGUMENT: another option, a missing one, a bad value, or a group of
+// one rank. RESOURCE_EXHAUSTED: it takes too much work to list the groups. Errors of a topology
+// file are those of BadFile (cli/io.h). REQUIRES: the collective has a name.
 absl::Status ExplainCollective(const ProblemFlags& flags, const CollectiveFlags& collective,
                                bool as_json, Io& io);
 

@@ -9,7 +9,8 @@
 // once they are on the disk. If one cannot be written or moved, the old files stay and the new ones
 // are removed. Exception: on a file system that cannot exchange two names, a new file that has
 // replaced an old one stays. A killed process leaves files that end in ".part"; if it is killed
-// while Commit() moves files, some of the set are in place. Not thread-safe.
+// while Commit() moves files, some of the set are in place. A new file does not keep the
+// permissions of the old one. Not thread-safe.
 #ifndef MESHIFT_CLI_FILE_SET_H_
 #define MESHIFT_CLI_FILE_SET_H_
 
@@ -32,7 +33,8 @@ class FileSet {
 
   // Writes `parts` in sequence. `path` is relative to the caller's folder (ResolvePath). It may
   // name a regular file, or nothing: links, folders, FIFOs and devices are not replaced.
-  // FAILED_PRECONDITION names the path. REQUIRES: no file of the set has this path.
+  // FAILED_PRECONDITION names the path. REQUIRES: no file of this set, or of another one that
+  // exists in this process, has this path.
   absl::Status Add(const std::string& path, absl::Span<const absl::Span<const std::byte>> parts);
   // Moves all files to their places. FAILED_PRECONDITION: none is moved, with the exception above.
   // REQUIRES: every Add() returned OK.

@@ -34,9 +34,9 @@ absl::StatusOr<std::unique_ptr<std::istream>> OpenRegularFile(const std::string&
 // The remaining bytes of `in`. INVALID_ARGUMENT if they are more than `limit`, or cannot be read.
 absl::StatusOr<std::string> ReadUpTo(std::istream& in, int64_t limit);
 
-// Calls line(text) for every line, without its end, as soon as it is read. For a line of more than
-// `limit` bytes it calls skipped() instead, and does not keep the line in memory. INVALID_ARGUMENT
-// if `in` cannot be read.
+// Calls line(text) for every line, without its "\n", as soon as it is read; a "\r" before it stays.
+// For a line of more than `limit` bytes it calls skipped() instead, and does not keep the line in
+// memory. INVALID_ARGUMENT if `in` cannot be read.
 absl::Status ReadLines(std::istream& in, int64_t limit,
                        const std::function<void(const std::string&)>& line,
                        const std::function<void()>& skipped);

@@ -38,7 +38,7 @@ absl::Status BadFile(const std::string& path, const absl::Status& status);
 int ExitCodeOf(const absl::Status& status);
 
 // Prints one line "meshift: MESSAGE" to io.err, printable and cut short (ShownMessage in
-// cli/text.h). Returns the exit code.
+// cli/text.h). Returns the exit code. REQUIRES: `status` is not OK.
 int Fail(Io& io, const absl::Status& status);
 
 // Resolves a relative path from the caller's folder: $BUILD_WORKING_DIRECTORY, which `bazel run`

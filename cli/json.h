@@ -1,6 +1,7 @@
 // Reads untrusted JSON. Wrong text, or a value of the wrong type, gives INVALID_ARGUMENT and no
-// exception; only std::bad_alloc may be thrown. Include in .cc files only: the JSON header is slow
-// to compile.
+// exception; only std::bad_alloc may be thrown. The destructor of a Json aborts the process if
+// it gets no memory; JsonEmptier (base/parse_json.h) avoids that. Include in .cc files only: the
+// JSON header is slow to compile.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const Json json, ParseJson(line));
 //   MESHIFT_ASSIGN_OR_RETURN(const int64_t size, JsonInt(json[1], "size"));
@@ -19,8 +20,8 @@ namespace meshift::cli {
 
 using Json = nlohmann::ordered_json;
 
-// INVALID_ARGUMENT if `text` is not one JSON value, is nested deeper than 100, or has an object
-// with a repeated key or more than 10,000 members.
+// INVALID_ARGUMENT if `text` is not one JSON value, is nested deeper than 100, has a number beyond
+// the range of double, or has an object with a repeated key or more than 10,000 members.
 absl::StatusOr<Json> ParseJson(std::string_view text);
 
 // The value on one line. Bytes that are not UTF-8 are replaced.

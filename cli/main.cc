@@ -1,5 +1,6 @@
 // The command `meshift`: calls RunMeshift (cli/command_line.h) and returns its exit code. If memory
-// or threads run out, the process ends with exit code 1, without destructors.
+// or threads run out, the process ends with exit code 1, without destructors; any other exception
+// aborts it.
 #include <fcntl.h>
 #include <unistd.h>
 

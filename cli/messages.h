@@ -38,7 +38,9 @@ std::vector<RankMessage> MessagesOf(const Plan& plan, int step);
 
 // The most messages that are listed; they take some seconds and a GiB.
 inline constexpr int64_t kMaxListedPairs = int64_t{1} << 20;
-// INVALID_ARGUMENT if all steps together have more pairs of a sender and a receiver.
+// INVALID_ARGUMENT if all steps together have more pairs of a sender and a receiver. Outside
+// crossings, pairs of a rank with itself and pairs whose box is empty count too, although
+// MessagesOf does not list them.
 absl::Status CheckMessages(const Plan& plan);
 
 }  // namespace meshift::cli

@@ -5,7 +5,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(model, Filter(std::move(model), "model.layers.0.*"));
 //   PlacementsFor("S(0),TP", model.parameters[0]);   // "S(0),S(1)": TP stands for S(tp_dim)
 //
-// Files are untrusted: at most 32 MiB, and 2^20 experts. Weights are not read.
+// Files are untrusted: at most 32 MiB, and 2^20 experts. Unknown keys are ignored. Weights are not
+// read.
 #ifndef MESHIFT_CLI_MODEL_H_
 #define MESHIFT_CLI_MODEL_H_
 
@@ -28,7 +29,7 @@ struct Parameter {
   std::optional<int> tp_dim;  // nullopt: tensor parallelism replicates it
   // The index of its expert, below `num_experts`; nullopt: it belongs to no expert.
   std::optional<int64_t> expert = std::nullopt;
-  int64_t num_experts = 0;  // of the model
+  int64_t num_experts = 0;  // of the model: its highest expert index plus 1, or 0
 };
 
 struct Model {
@@ -52,12 +53,12 @@ absl::StatusOr<Model> Filter(Model model, const std::string& glob);
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter);
 
 // The same, and replaces each word EP. Expert parallelism gives whole experts, in order and in
-// equal chunks (the last may be smaller), to the coordinates on the mesh dims marked EP (row-major,
-// if several are). A parameter without an expert is R there. One coordinate holds the whole expert,
-// so EP is a ragged cut with a single nonzero size: over ep=4, expert 5 of 8 is S(0){0,0,n,0} for n
-// rows. Several EP mesh dims cut one tensor dim each, from the first on. INVALID_ARGUMENT, for a
-// parameter with an expert: the tensor has fewer dims, there is not one placement per mesh dim, or
-// an EP mesh dim has more than 2^20 ranks.
+// equal chunks, to the coordinates on the mesh dims marked EP (row-major, if several are). The last
+// chunk may be smaller, and the last coordinates may get none. A parameter without an expert is R
+// there. One coordinate holds the whole expert, so EP is a ragged cut with a single nonzero size:
+// over ep=4, expert 5 of 8 is S(0){0,0,n,0} for n rows. Several EP mesh dims cut one tensor dim
+// each, from the first on. INVALID_ARGUMENT, for a parameter with an expert: the tensor has fewer
+// dims, there is not one placement per mesh dim, or an EP mesh dim has more than 2^20 ranks.
 absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
                                           const DeviceMesh& mesh);
 // Whether the placements contain the word EP.

@@ -32,7 +32,7 @@ struct ModelPlan {
   int64_t setup_ns = 0;  // to create the groups that do not exist yet, over --expected-uses, or 0
 
   int64_t NumParameters() const;
-  // Sums over all parameters; peak and workspace are the largest.
+  // Sums over all parameters; peak and workspace are the largest; setup_ns counts each group once.
   PlanTotals Total() const;
   LowerBound Bound() const;
 };
@@ -43,9 +43,9 @@ struct ModelPlan {
 // MakePlan, and of BadFile (cli/io.h). The result has a row.
 absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io);
 
-// Preamble, one row per distinct (shape, plan), totals, promise. Plans that differ only in the
-// expert's place share a row, with the bytes and time of the worst. With --rules, --to-mesh or
-// --relabel-ranks also the bytes that ranks send (cli/model_traffic.h).
+// Preamble, one row per distinct (tensor, placements, steps), totals, promise. Plans that differ
+// only in the expert's place share a row, with the bytes and time of the worst. With --rules,
+// --to-mesh or --relabel-ranks also the bytes that ranks send (cli/model_traffic.h).
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags);
 // The promise line: for all plans, or for the first that does not keep it.
 std::string RenderModelPromise(const ModelPlan& model);

@@ -68,7 +68,8 @@ struct NcclTestsLog {
 // program's name before the table; JSON: args), else `hint`. Without both, it is the only one that
 // the rows fit: the ratios bytes to count and busbw to algbw, redop and root. An error if none or
 // several fit, if log and hint name different ones, or if the rows do not fit the named one. Newer
-// tables of all_gather and all_to_all look the same: they need a name.
+// tables of all_gather and all_to_all look the same: they need a name. If lines before a table name
+// several programs, none of these names counts.
 absl::StatusOr<NcclTestsLog> ParseNcclTestsLog(std::string_view text,
                                                std::optional<NcclTestsOp> hint);
 

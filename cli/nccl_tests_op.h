@@ -40,12 +40,12 @@ std::string_view Name(NcclTestsOp op);
 bool HasBlocks(NcclTestsOp op);
 
 // Reads a name that a user writes: one of those above, or nccl-tests' own (alltoall_perf). Case,
-// '_', '-' and spaces do not matter.
+// '_', '-' and spaces do not matter. A word of more than 100 bytes is not a name.
 std::optional<NcclTestsOp> ParseNcclTestsOp(std::string_view word);
 // Reads the name of a program, which may have a path: /opt/bin/all_reduce_perf, alltoall_perf_mpi.
 std::optional<NcclTestsOp> NcclTestsOpOfProgram(std::string_view path);
-// Reads the name of a file, such as nccl_tests_allgather.log; none if it names no collective, or
-// two.
+// Reads the name of a file, such as nccl_tests_allgather.log; none if it names no collective, two,
+// or alltoallv.
 std::optional<NcclTestsOp> NcclTestsOpOfFile(std::string_view path);
 
 // A number that was rounded when printed: the exact one lies within `half` of `value`.

@@ -8,18 +8,21 @@
 // The reader counts the devices that NCCL counts:
 //
 //   GPUs   the <gpu> elements of PCI devices; without any (as in files for NCCL_TOPO_FILE), PCI
-//          devices of class 0x03...
+//          devices of class 0x03... <gpu>s of one PCI device count once, but its partitions
+//          (mlopart) count each.
 //   NICs   the <net> elements of a <nic> (a NIC of two ports has two), except those that NCCL
 //          ignores (no `dev`) or has merged into another (net="0"); without any, PCI devices of
 //          class 0x02...
 //
 // Elements that NCCL does not read, and elements in a wrong place, are skipped with their content.
 // The dump of a multi-node NVLink domain has several hosts, with a `host_hash` in <cpu>. All must
-// have the same numbers of devices; the first host's are returned.
+// have the same numbers of devices, except those without any, which do not count; the first host's
+// devices are returned.
 //
 // Opens no file. Errors are INVALID_ARGUMENT and name the value and the rule, and the line if one
-// element is wrong. RESOURCE_EXHAUSTED: expat gets no memory for a parser. A DOCTYPE is refused,
-// and so are entities, which need one. Time and memory are linear in the text.
+// element is wrong. RESOURCE_EXHAUSTED: expat gets no memory. A DOCTYPE is refused, and so are
+// entities that it would define. The text is read as UTF-8, whatever encoding it declares. Time and
+// memory are linear in the text.
 #ifndef MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
 #define MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
 
@@ -64,8 +67,9 @@ struct NcclTopologyFile {
   friend bool operator==(const NcclTopologyFile&, const NcclTopologyFile&) = default;
 };
 
-// Parses <system version="1">, NCCL's only version. The bound of a PCIe link counts 128b/130b
-// coding from 8 GT/s on and 8b/10b below; it does not subtract packet headers.
+// Parses <system version="1">; as in NCCL, text after the number is ignored. The bound of a PCIe
+// link counts 128b/130b coding from 8 GT/s on and 8b/10b below; it does not subtract packet
+// headers.
 absl::StatusOr<NcclTopologyFile> ParseNcclTopology(std::string_view xml);
 
 }  // namespace meshift::cli
