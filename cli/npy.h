@@ -7,8 +7,8 @@
 //   file << NpyHeaderBytes(DType::kF32, {3, 4});    // then the elements
 //
 // Opens no files. Versions 1.0, 2.0 and 3.0 are read, 1.0 is written. Fortran order and big-endian
-// files are supported; files of structures and of Python objects are refused. Dtypes that NumPy
-// does not have are raw items:
+// files are supported. Structures, Python objects, text, dates and numbers of other sizes are
+// refused. Dtypes that NumPy does not have are raw items:
 //
 //   bf16             "|V2"; also read: "<V2", "<u2" and ">u2"
 //   f8e4m3, f8e5m2   "|V1"; also read: "<V1", "|u1" and "|f1"
@@ -53,7 +53,8 @@ struct NpyHeader {
 };
 
 // Parses the header at the start of `bytes`, which are a whole file or its first
-// kMaxNpyHeaderBytes. O(header): allocates nothing of the sizes that the header names.
+// kMaxNpyHeaderBytes. INVALID_ARGUMENT for a header that is longer or cut short. O(header):
+// allocates nothing of the sizes that the header names.
 absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view bytes);
 
 // Checks that the items are `shape` elements of `dtype`.
@@ -65,7 +66,7 @@ absl::Status CheckNpy(const NpyHeader& header, DType dtype, absl::Span<const int
 absl::Status FinishNpy(const NpyHeader& header, DType dtype, absl::Span<std::byte> data);
 
 // The header of a file whose elements follow in C order, little endian. Its size is a multiple of
-// 64.
+// 64. REQUIRES: for f4e2m1 the last dim is even; at most 64 dims.
 std::string NpyHeaderBytes(DType dtype, absl::Span<const int64_t> shape);
 
 }  // namespace meshift::cli

@@ -6,8 +6,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags));
 //   MESHIFT_ASSIGN_OR_RETURN(Plan plan, PlanOf(problem));
 //
-// Errors are INVALID_ARGUMENT and begin with the option ("--tensor ..."); those of a topology file
-// are BadFile (cli/io.h). With `relabel_ranks`, also RESOURCE_EXHAUSTED. Opens no file but that of
+// Errors, except those of PlanOf, are INVALID_ARGUMENT and name the option ("--tensor ..."); those
+// of a topology file are BadFile (cli/io.h). Relabelling may exceed half of max_work, which is
+// RESOURCE_EXHAUSTED. Opens no file but that of
 // the topology. Does not read models and rules (cli/model_plan.h).
 #ifndef MESHIFT_CLI_PROBLEM_H_
 #define MESHIFT_CLI_PROBLEM_H_
@@ -63,6 +64,7 @@ struct Problem {
 };
 
 // The problem of one tensor. Refuses missing options, and `rules` and `dtype`, which need a model.
+// Ignores `model` and `filter`.
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags);
 // The same for meshes that are parsed already and for these options, to which it adds the existing
 // groups. Does not refuse `rules` and `dtype`. REQUIRES: flags.tensor, flags.from and flags.to are
@@ -75,6 +77,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh
 absl::StatusOr<Plan> PlanOf(const Problem& problem);
 
 // The planner options among the flags, except --existing-groups, which ParseExistingGroups reads.
+// Does not check the name of the engine (CheckEngine).
 // cli/topology_text.h describes the forms of a topology.
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags);
 // Sets the options that the flags name, except --existing-groups; keeps the others. Does not read

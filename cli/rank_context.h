@@ -5,7 +5,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(const auto context, MakeRankContext(&job, &meeting));
 //
 // The context has one runner at a time, and ignores NewRunner's reduction order: the engine has its
-// own. Not thread-safe.
+// own. After an error it keeps the runner until its own destructor, which may wait for other ranks.
+// Not thread-safe.
 #ifndef MESHIFT_CLI_RANK_CONTEXT_H_
 #define MESHIFT_CLI_RANK_CONTEXT_H_
 
@@ -18,8 +19,8 @@
 
 namespace meshift::cli {
 
-// Collective. Both arguments must outlive the context. REQUIRES: StartEngine() was OK. UNAVAILABLE
-// if a rank has gone.
+// Collective, but does not wait. Both arguments must outlive the context. Errors are those of
+// ControlChannel::Join: UNAVAILABLE if a rank has gone. REQUIRES: StartEngine() was OK.
 absl::StatusOr<std::unique_ptr<ExecutionContext>> MakeRankContext(RankJob* job,
                                                                   RankExchange* meeting);
 

@@ -6,9 +6,10 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all, meeting.Meet(status, mine));
 //
 // All ranks make the same calls in the same order, one at a time. A rank that cannot continue
-// passes its error to its next call, and all ranks return that error. A text has fewer bytes than
-// Bootstrap::Exchange() takes; its errors and its time-out hold here too. INTERNAL: a rank makes
-// another call of the bootstrap.
+// passes its error to its next call. Then all ranks return that error, or that of a lower rank. A
+// text has fewer bytes than Bootstrap::Exchange() takes; its errors and its time-out hold here too.
+// INTERNAL: a rank has sent bytes that do not begin as those of this class. A rank at another call
+// of this class is not detected.
 #ifndef MESHIFT_CLI_RANK_EXCHANGE_H_
 #define MESHIFT_CLI_RANK_EXCHANGE_H_
 
@@ -32,8 +33,8 @@ using ArgumentTexts = std::vector<std::string>;
 
 // The ranks that have the last error that a call returned.
 enum class ErrorOf : uint8_t {
-  kHere,  // only this rank has it, or each rank has another
-  kOne,   // one rank has it, and the message names the rank; all ranks return it
+  kHere,  // other ranks may have another or none: the exchange itself has failed
+  kOne,   // not all ranks had it, or two ranks differ; the message names a rank; all return it
   kAll,   // every rank has it, with the same text
 };
 
@@ -61,14 +62,15 @@ class RankExchange {
   absl::StatusOr<std::vector<std::string>> Meet(const absl::Status& status, std::string_view mine);
   // As Meet, for the result of `work`, which may take longer than the time-out: a rank whose work
   // runs does not count as missing. It runs in its own thread; its exceptions are thrown here,
-  // unless the exchange ends first.
+  // unless the exchange ends first. A rank that throws has sent nothing, so the others wait for it.
   using Work = std::function<absl::StatusOr<std::string>()>;
   absl::StatusOr<std::vector<std::string>> MeetAfter(const Work& work);
   // As MeetAfter; also INVALID_ARGUMENT if two ranks have different texts: "rank 0 has plan 3..,
   // and rank 2 has plan 4..".
   absl::Status Agree(const Work& work);
-  // As Meet, for the ranks' arguments. INVALID_ARGUMENT if they differ; the message contains only
-  // those that do.
+  // As Meet, for the ranks' arguments. INVALID_ARGUMENT if verbs, arguments or their order differ.
+  // The message contains the verbs, and the arguments that only rank 0 or only the first other rank
+  // has, cut short.
   absl::Status Compare(const absl::Status& status, std::string_view verb,
                        const ArgumentTexts& arguments);
 

@@ -1,4 +1,5 @@
-// Renders the part of a tensor that each rank holds: a grid for one and two dims, and a table.
+// Renders the part of a tensor that each rank holds: a grid for one and two dims if it is at most
+// 160 characters wide, and a table.
 //
 //   io.out << RenderShards(sharding, /*first=*/0, sharding.mesh().NumRanks());
 //
@@ -24,8 +25,9 @@ namespace meshift::cli {
 std::string RenderShards(const Sharding& sharding, int64_t first, int64_t count);
 
 // Only the grid, and a line with the ranks whose boxes are empty, if there are any. Rows and
-// columns are the intervals into which the tensor dims are cut; a cell lists the ranks that hold
-// it, of those at `count` positions from `first` on. A long list is cut short. Empty for tensors of
+// columns are the intervals of the tensor dims that listed ranks hold; a cell lists the ranks that
+// hold it, of those at `count` positions from `first` on. A long list is cut short. If all these
+// boxes are empty, there is only the line. Empty for tensors of
 // more than two dims or none, and if the grid would be wider than `max_width` characters. REQUIRES
 // as above.
 std::string RenderGrid(const Sharding& sharding, int64_t first, int64_t count, int max_width);

@@ -10,10 +10,11 @@
 
 namespace meshift::cli {
 
-// "promise replicas: kept (why)" or "promise replicas: NOT kept (why)". `why` must be printable.
+// "promise replicas: kept (why)" or "promise replicas: NOT kept (why)", and a line end. `why` must
+// be printable.
 std::string RenderPromise(Reproducibility asked, bool kept, const std::string& why);
-// The messages that MessagesOf() lists for all steps, one line each, with exact bytes. REQUIRES:
-// CheckMessages(plan) is OK (cli/messages.h).
+// A table of the messages that MessagesOf() lists for all steps, one line each, with exact bytes.
+// Reductions have none. REQUIRES: CheckMessages(plan) is OK (cli/messages.h).
 std::string RenderMessages(const Plan& plan);
 
 }  // namespace meshift::cli

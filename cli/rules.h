@@ -26,8 +26,9 @@ struct Rule {
   std::string to;
 };
 
-// INVALID_ARGUMENT describes the mistake, and gives the number of the rule if it is in one. An
-// unknown key is an error, except "comment", and so is an empty list of rules.
+// INVALID_ARGUMENT describes the mistake, and gives the number of the rule, from 0, if it is in
+// one. An unknown key is an error, except "comment", and so is a missing key of a rule or an empty
+// list of rules.
 absl::StatusOr<std::vector<Rule>> ParseRules(std::string_view json);
 // The same for a file, "-": io.in. All errors are those of BadFile (cli/io.h).
 absl::StatusOr<std::vector<Rule>> ReadRules(const std::string& path, Io& io);

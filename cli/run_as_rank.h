@@ -5,9 +5,9 @@
 //   return RunAsRank(call, [&](RankJob* job, ExecutionContext* context, Io& own) { ... }, io);
 //
 // A rank that cannot join prints its error and exits. Once joined, an error that all ranks share is
-// printed by rank 0. Any other is printed by all ranks, and names the rank that has it. mpirun
-// kills all ranks as soon as one exits with an error, so a joined rank first gives the others time
-// to print, unless it runs out of memory or threads. A process runs one job at a time.
+// printed by rank 0. Any other is printed by all ranks that still run, and names a rank. mpirun
+// kills all ranks as soon as one exits with an error, so a joined rank first gives the
+// others time to print, unless ReportExitReason() ends it. A process runs one job at a time.
 #ifndef MESHIFT_CLI_RUN_AS_RANK_H_
 #define MESHIFT_CLI_RUN_AS_RANK_H_
 
@@ -29,7 +29,8 @@ struct JobCall {
   std::string verb = {};  // for messages: "run"
   std::string engine;     // cli/engines.h; not "local"
   JobOptions options = {};
-  // An error in this rank's arguments. If set, the rank starts no engine and only tells the others.
+  // An error in this rank's arguments. If set, the rank starts no engine and only tells the others,
+  // for which it waits at most 30 s.
   absl::Status arguments_error = absl::OkStatus();
   // The arguments that must be equal on all ranks.
   ArgumentTexts arguments = {};
@@ -42,7 +43,8 @@ using RankBody =
 // Returns the exit code: that of the error if there is one, else the result of `body`, which must
 // be equal on all ranks. If destructors may have to wait for ranks that are gone, the process ends
 // inside this call: if not all ranks join in time, if this rank's work still runs when another rank
-// fails, after an error that other ranks do not have, and after one with exit code 1.
+// fails, after an error that other ranks do not have, and after one with exit code 1. bad_alloc
+// and system_error of `body` are errors; other exceptions leave this call.
 // REQUIRES: call.engine is not "local"; CheckEngine() is OK, or `arguments_error` is an error.
 int RunAsRank(const JobCall& call, const RankBody& body, Io& io);
 
@@ -52,8 +54,9 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io);
 int FailAsRank(const std::string& engine, const absl::Status& arguments_error, Io& io);
 
 // Tells the other ranks, if any, that this process ends because it is out of memory or threads. For
-// handlers that run when the process cannot continue. If it is a rank of a job, the process ends a
-// second later (SIGALRM), even if this call hangs.
+// handlers that run when the process cannot continue. If it is a joined rank, the process ends with
+// exit code 1 a second later (SIGALRM), even if this call hangs. Else, or in a second call, does
+// nothing.
 void ReportExitReason(const char* reason);
 
 }  // namespace meshift::cli

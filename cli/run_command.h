@@ -7,8 +7,9 @@
 //   mpirun -n 12 meshift run --engine mpi --conformance --cross
 //
 // With the local engine all ranks are in this process. With the others this process is one rank of
-// a job, and all ranks must have the same arguments, except for paths and the time-out; rank 0
-// checks and prints. Options that exclude each other are refused with exit code 2.
+// a job, and all ranks must have the same arguments, except for paths, the topology and the
+// time-out, and make the same plan; rank 0 checks and prints. Options that exclude each other are
+// refused with exit code 2.
 #ifndef MESHIFT_CLI_RUN_COMMAND_H_
 #define MESHIFT_CLI_RUN_COMMAND_H_
 
@@ -38,9 +39,9 @@ struct RunFlags {
 
 // Returns the exit code (cli/io.h). It is 1 also if an element or a case of the conformance set is
 // wrong, the requested promise is not kept, a rank sent other bytes than planned or took more
-// memory, or the verifier refuses a plan that was read; 3 also if a file of `load` is not the
-// rank's part of the source, or if loaded replicas differ. Reads all files before it runs or saves
-// anything.
+// memory, or a plan that was read is wrong; 3 also if a file of `load` is not the rank's part
+// of the source, or if loaded replicas differ. Reads all files before it runs or saves anything.
+// Saves wrong results too. If saving fails, it prints the error and no report.
 int RunCommand(const RunFlags& flags, Io& io);
 
 }  // namespace meshift::cli

@@ -20,8 +20,9 @@ std::string TimeText(int64_t ns);
 // "1 collective", "2 collectives"
 std::string CountText(int64_t count, const std::string& noun);
 
-// `text` on one line of UTF-8. A line end becomes \n. Each byte of control, invisible and private
-// characters, of those that change the writing direction, and of invalid UTF-8 becomes \xHH.
+// `text` on one line of UTF-8. A line feed becomes \n. Each byte of control and private characters,
+// of most invisible ones, of those that change the writing direction, of specials from U+FFF0 on,
+// and of invalid UTF-8 becomes \xHH. A backslash stays, so different texts may become equal.
 std::string Printable(std::string_view text);
 // At most `size` bytes of `text`, cut between characters; "..." follows if it was longer. Does not
 // make it printable.
@@ -35,7 +36,8 @@ inline constexpr size_t kMaxMessage = 400;
 std::string Shown(std::string_view text);
 // Printable, in quotes, at most 80 bytes between them: for a value in a message with several.
 std::string Quoted(std::string_view text);
-// A message of at most kMaxMessage bytes, with Shown() applied to each value in single quotes.
+// A printable message of at most kMaxMessage bytes, with Shown() applied to each part between
+// single quotes. A quote within a value ends that part.
 std::string ShownMessage(std::string_view text);
 
 }  // namespace meshift::cli

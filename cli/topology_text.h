@@ -12,8 +12,8 @@
 //   PRESET,nics=4x100,FILE.xml    the same, but the NICs are those of nics=
 //   any other text         Topology::Parse
 //
-// At most one .xml may be given. It is read up to 4 MiB (kMaxNcclTopologyBytes), a .json up to
-// kMaxFileBytes.
+// At most one .xml may be given, and its path has no comma. It is read up to 4 MiB
+// (kMaxNcclTopologyBytes), a .json up to kMaxFileBytes.
 #ifndef MESHIFT_CLI_TOPOLOGY_TEXT_H_
 #define MESHIFT_CLI_TOPOLOGY_TEXT_H_
 

@@ -6,7 +6,8 @@
 //
 // A thread reads the hub's frames, answers peers' questions, and calls the roots' on_failure;
 // Post() may call on_failure too. It does not reconnect. Destroy all roots first. Safe for
-// concurrent use. Internal to comm/control.
+// concurrent use. A call that sends may block while the hub reads nothing. Internal to
+// comm/control.
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_H_
 #define MESHIFT_COMM_CONTROL_CLIENT_H_
 
@@ -80,7 +81,8 @@ class Client final : public ControlChannel {
   void Lose(const absl::Status& status, bool left);
   void Send(const Frame& frame);
   // Asks the other ranks of a root about a call. Returns the answers by rank, the hub's as rank -1,
-  // that arrive within half a second and before one of the ranks leaves with an error.
+  // that arrive within half a second, before one of the ranks leaves with an error, and before the
+  // connection ends.
   std::map<int64_t, Frame> Ask(const std::string& root, int64_t call,
                                absl::Span<const int64_t> ranks);
   // The error with which one of `ranks` has left; OK if there was none.

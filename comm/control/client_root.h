@@ -50,8 +50,8 @@ class ClientRoot final : public ControlRoot {
   bool Has(int64_t rank) const;
   void Settle(int64_t call, const absl::Status& status);
   void PeerFailed(const absl::Status& status);
-  // Peer `rank` has left in order after `calls` calls on this root. A later call here needs the
-  // peer, and fails the root.
+  // Peer `rank` has left in order after `calls` calls on this root. A further call here, made
+  // already or later, needs the peer, and fails the root.
   void PeerLeft(int64_t rank, int64_t calls);
   // The hub has left in order: no failure, but no further call is settled.
   void HubLeft(const absl::Status& status);

@@ -29,16 +29,17 @@ struct HubAddress {
   int port = 0;
 };
 
-// "name.secret@host,host:port", or without ".secret". REQUIRES: no "@" or "." in the name, no "@"
-// in the secret, no "," in a host.
+// "name.secret@host,host:port", or without ".secret" if the secret is empty. REQUIRES: no "@" or
+// "." in the name, no "@" in the secret, no "," in a host.
 std::string ToText(const HubAddress& hub);
-// INVALID_ARGUMENT: `text` does not have that form. The message omits the secret.
+// INVALID_ARGUMENT: `text` does not have that form, a host is empty, or the port is not in
+// 1..65535. The message omits the secret.
 absl::StatusOr<HubAddress> ParseHubAddress(std::string_view text);
 
-// Tries all hosts until one is the job's hub. Calls `where` before each round, since it may return
-// another address; an error of `where` only ends the round. FAILED_PRECONDITION: the hub refuses
-// this rank. DEADLINE_EXCEEDED has the error of the last round that ended before the deadline; if
-// none did, of the first.
+// Tries all hosts, again and again, until one is the job's hub or the deadline passes. Calls
+// `where` before each round, since it may return another address; an error of `where` only ends the
+// round. FAILED_PRECONDITION: the hub refuses this rank. DEADLINE_EXCEEDED has the error of the
+// last round that ended before the deadline; if none did, of the first.
 absl::StatusOr<std::unique_ptr<Client>> ConnectToHub(
     const JobRank& job, const std::function<absl::StatusOr<HubAddress>()>& where,
     std::chrono::steady_clock::time_point deadline);

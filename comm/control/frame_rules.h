@@ -1,5 +1,5 @@
-// Checks the fields of a frame by its kind and sender: the range of each number, the length of each
-// text. The hub and the ranks check each frame that they receive before they use it.
+// Checks the fields of a frame by its kind and sender: the range of each number, the largest length
+// of each text. The hub and the ranks check each frame that they receive before they use it.
 //
 //   FrameReader reader(MemberLimits(Side::kRank, world_size));
 //   MESHIFT_RETURN_IF_ERROR(CheckFrame(frame, Side::kRank, world_size));
@@ -39,8 +39,8 @@ constexpr size_t MaxExchangePart(int64_t world_size) {
   return share < kMaxPart ? share : kMaxPart;
 }
 
-// INVALID_ARGUMENT: a field is out of its kind's range (the message has both), or `sender` may not
-// send this kind. Checks only the length of texts.
+// INVALID_ARGUMENT: a field is out of its kind's range (the message has both, except for high and
+// low), or `sender` may not send this kind. Checks only the length of texts.
 absl::Status CheckFrame(const Frame& frame, Side sender, int64_t world_size);
 
 // The largest frames: before the hub accepts a rank (kHandshakeBytes, for both sides), and after it
@@ -48,7 +48,8 @@ absl::Status CheckFrame(const Frame& frame, Side sender, int64_t world_size);
 FrameLimits HandshakeLimits();
 FrameLimits MemberLimits(Side sender, int64_t world_size);
 
-// `text`, cut to kMaxMessage bytes with "..." at the end if it is longer.
+// `text`, cut to kMaxMessage bytes with "..." at the end if it is longer. May cut within a
+// character.
 std::string CutMessage(std::string_view text);
 
 }  // namespace meshift

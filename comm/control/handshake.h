@@ -1,5 +1,5 @@
 // The handshake between a rank and the hub: each side proves that it knows the job's secret before
-// the other trusts it.
+// the other trusts it. If the secret is empty, the job's name suffices for the proof.
 //
 //   rank: magic, kHello(rank, world size, name, nonce)
 //   hub:  kChallenge(nonce), or kWelcome(refusal) if the name is another
@@ -36,8 +36,9 @@ class HubHandshake {
   HubHandshake(const JobKey* key, std::string nonce) : key_(key), nonce_(std::move(nonce)) {}
 
   // Takes received bytes and sets `said` to the bytes to send. INVALID_ARGUMENT: the peer is not a
-  // rank of this version, or sent more than kHandshakeBytes. FAILED_PRECONDITION: its job has
-  // another name or secret; `said` has the refusal.
+  // rank of this version, sent a wrong frame, or sent more than kHandshakeBytes.
+  // FAILED_PRECONDITION: its job has another name or secret; `said` has the refusal. Make no call
+  // after an error.
   absl::Status Take(std::string_view bytes, std::string* said);
   // Whether the peer has proven that it knows the secret, so that the hub may accept it.
   bool proven() const { return proven_; }

@@ -38,7 +38,7 @@ namespace meshift {
 
 class Hub {
  public:
-  // Limits of connections that are not accepted yet ("strangers").
+  // Limits of connections from other processes that are not accepted yet ("strangers").
   static constexpr size_t kMaxStrangers = 64;               // at a time, before their hello
   static constexpr size_t kMaxGreeted = 512;                // at a time, between hello and proof
   static constexpr std::chrono::seconds kHandshakeTime{5};  // for the whole handshake
@@ -46,7 +46,7 @@ class Hub {
   // this age.
   static constexpr std::chrono::milliseconds kSilentTime{100};  // before its hello
   static constexpr std::chrono::milliseconds kSlowTime{1000};   // after its hello
-  // After this many failed handshakes in one second, no connection is accepted until the next one.
+  // After this many failed handshakes in one second, no new connection is taken until the next one.
   static constexpr int64_t kMaxFailures = 1000;
   // Limits of an accepted rank: bytes read or written at a time, frames handled at a time, and
   // bytes queued for it (those of an exchange, which all ranks share, count 1/64).
@@ -62,7 +62,8 @@ class Hub {
   // 100 ms; then waits at most a second until all is sent.
   ~Hub();
 
-  // Adds the connection of a rank of this process. May be called on any thread.
+  // Adds the connection of a rank of this process, whose handshake has no time limit here. May be
+  // called on any thread. Closes the connection if the kernel or the memory refuses it.
   void Adopt(Socket socket);
 
  private:

@@ -31,12 +31,14 @@ struct OpenHub {
   HubAddress address;
   std::shared_ptr<Hub> hub;
 
-  // `host` is the address to listen on; empty: all addresses of this host. `port` 0: a free port.
-  // Errors as those of Bootstrap::Listen().
+  // `host` is the address to listen on; empty: all addresses of this host. `port` 0: a free port;
+  // for another one that is taken, waits up to 3 s. Errors as those of Bootstrap::Listen();
+  // INVALID_ARGUMENT also for a rank other than 0.
   static absl::StatusOr<OpenHub> Open(const JobRank& job, JobKey key, const std::string& host,
                                       int port);
   // Makes rank 0's own bootstrap. Call it once. `told` is the result of its address(); empty: the
-  // ranks learn the address in another way.
+  // ranks learn the address in another way. Does not wait for other ranks. Errors as those of
+  // Client::Start().
   absl::StatusOr<std::unique_ptr<Bootstrap>> Enter(const JobRank& job, Bootstrap::Timeout timeout,
                                                    std::string told);
 };

@@ -1,5 +1,5 @@
-// Lists the addresses of this host's network interfaces, chosen as NCCL chooses them. Internal to
-// comm/control.
+// Lists the addresses of this host's network interfaces, chosen in the syntax of
+// NCCL_SOCKET_IFNAME. Internal to comm/control.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto hosts, InterfaceAddresses("eth,ib"));   // {"10.0.0.7"}
 #ifndef MESHIFT_COMM_CONTROL_INTERFACES_H_
@@ -20,7 +20,7 @@ std::string HostName();
 // NCCL_SOCKET_IFNAME: "eth,ib": names that begin with these, in this order; "=eth0": exactly that
 // one; "^docker" and "^=eth1": all but these. Empty: all but loopback, which may be none. For each
 // part of `chosen` IPv4 comes first; link-local IPv6 addresses are left out. INVALID_ARGUMENT: none
-// matches `chosen`; the message names those that are up.
+// matches `chosen`; the message names the interfaces that are up and have other addresses.
 absl::StatusOr<std::vector<std::string>> InterfaceAddresses(std::string_view chosen);
 
 // The index of the first part of `chosen` that matches the interface; -1: none does. For a choice

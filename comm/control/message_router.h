@@ -49,8 +49,8 @@ class MessageRouter {
   // `rank` is present from now on. Sends it the frames of all ranks that have left or are gone.
   // REQUIRES: Refuse() returned "".
   void Enter(int64_t rank);
-  // Handles a frame. INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the rank broke a rule; the caller should
-  // drop it.
+  // Handles a frame. INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the rank broke a rule or a limit above;
+  // the caller should drop it, and call Exit().
   absl::Status Handle(int64_t sender, Frame frame);
   // The rank's connection has ended.
   void Exit(int64_t rank);

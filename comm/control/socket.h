@@ -41,7 +41,7 @@ class Socket {
   // Sends all bytes; may block. UNAVAILABLE if the other side is gone. Raises no SIGPIPE.
   absl::Status SendAll(std::string_view bytes) const;
   // Waits for one of `events` (POLLIN, POLLOUT) or the end of the connection; signals do not end
-  // the wait. False if neither happens by `until`.
+  // the wait. False if neither happens by `until`, or if the kernel refuses to wait.
   bool Await(short events, std::chrono::steady_clock::time_point until) const;
   // Ends both directions, which wakes a thread that reads.
   void Shutdown() const;
@@ -54,9 +54,10 @@ absl::StatusOr<std::pair<Socket, Socket>> SocketPair();
 
 class Listening {
  public:
-  // `port` 0: a free port. `host` is the numeric address of one interface; empty: all. If the port
-  // is taken, retries until `deadline`: an earlier job, or a process that dials from that port, may
-  // be about to end. UNAVAILABLE: the port stays taken, or the address is not one of this host's.
+  // `port` 0: a free port. `host` is the numeric address of one interface; empty: all. Blocks and
+  // retries until `deadline`, mainly for a port that is taken: an earlier job, or a process that
+  // dials from that port, may be about to end. UNAVAILABLE: the port stays taken, or the address is
+  // not one of this host's.
   // INVALID_ARGUMENT: the port is not in 0..65535.
   static absl::StatusOr<Listening> Open(int port, const std::string& host = "",
                                         std::chrono::steady_clock::time_point deadline = {});
@@ -82,7 +83,8 @@ struct Address {
   socklen_t size = 0;
 };
 
-// The addresses of a host name or numeric address. UNAVAILABLE: there are none.
+// The addresses of a host name or numeric address. UNAVAILABLE: there are none. The look-up of a
+// name may block as long as the system's resolver does.
 absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, int port);
 
 // The numeric address, without the port.
@@ -93,8 +95,10 @@ std::string NumbersOf(const Address& address);
 // picks the dialled port as the local one.
 absl::StatusOr<Socket> Dial(const Address& address, std::chrono::steady_clock::time_point deadline);
 
-// Makes sure that this process may open `needed` more connections, and some files beside; raises
-// the soft limit of descriptors to the hard one if necessary. RESOURCE_EXHAUSTED names both limits.
+// Checks that the limit of descriptors allows `needed` more connections, and some files beside;
+// raises the soft limit to the hard one if necessary, for the whole process. Takes the lowest free
+// descriptor as the number of open ones, and reserves nothing. RESOURCE_EXHAUSTED names both
+// limits.
 absl::Status ReserveDescriptors(int64_t needed);
 
 }  // namespace meshift

@@ -26,7 +26,8 @@ namespace meshift::cuda {
 // Calls `launch` with the parameters of each launch, valid during the call; stops at its first
 // error. The copies may run in any order: none may read or write the target of another.
 // INVALID_ARGUMENT if StridedCopy::Create fails, before the first launch. UNIMPLEMENTED for a box
-// of more than kMaxCopyDims dims.
+// of more than kMaxCopyDims dims after merging, where the accesses of a run may count as a dim;
+// other boxes may have been launched before.
 absl::Status ForCopyLaunches(
     absl::Span<const BoxCopy> copies, DType dtype,
     absl::FunctionRef<absl::Status(bool transpose, const CopyBoxesParams& params)> launch);

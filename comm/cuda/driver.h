@@ -32,8 +32,9 @@ class CudaDriver {
   static constexpr int kMinVersion = 12040;
 
   // Loads `path`; if that is empty, $MESHIFT_CUDA_LIBRARY, else libcuda.so.1. Calls no function of
-  // it. UNAVAILABLE if the library cannot be loaded, FAILED_PRECONDITION if a function is missing;
-  // the error names the library or function. The library stays loaded until the process ends.
+  // it, so the version is not checked (InitAndCountDevices does). UNAVAILABLE if the library
+  // cannot be loaded, FAILED_PRECONDITION if a function is missing; the error names the library or
+  // function. The library stays loaded until the process ends.
   static absl::StatusOr<std::shared_ptr<const CudaDriver>> Load(const std::string& path = "");
 
   const std::string& path() const { return path_; }
@@ -67,8 +68,9 @@ class CudaDriver {
 
   // `result` as a Status that names `call` and the error. RESOURCE_EXHAUSTED: out of memory;
   // INVALID_ARGUMENT: an invalid value; FAILED_PRECONDITION: no device, context or initialisation,
-  // a stub library, a driver that does not fit, code that the driver or device cannot load, or a
-  // call that is not allowed during capture; UNIMPLEMENTED: not supported; else INTERNAL.
+  // a stub library, a driver that does not fit, no code for the device, PTX that the driver cannot
+  // compile, or a capture that is unsupported, implicit or invalidated; UNIMPLEMENTED: not
+  // supported; OK for CUDA_SUCCESS; else INTERNAL.
   absl::Status StatusOf(CUresult result, const char* call) const;
 
  private:

@@ -6,9 +6,9 @@
 //   cuLaunchKernel(function_of(kFillEntry), grid, 1, 1, kThreads, 1, 1, 0, stream, arguments, 0);
 //
 // Every kernel has one-dimensional blocks of kThreads threads, no dynamic shared memory, and any
-// number of blocks: results do not depend on the grid. The tables of boxes, dims and inputs are
-// part of the struct, so a launch reads no memory other than the data, and can be captured into a
-// graph. Strides are in bytes, counts in elements; addresses are device addresses. Dtypes and ops
+// number of blocks above 0: results do not depend on the grid. The tables of boxes, dims and inputs
+// are part of the struct, so a launch reads no memory other than the data, and can be captured into
+// a graph. Strides are in bytes, counts in elements; addresses are device addresses. Dtypes and ops
 // are the numbers of meshift::DType and meshift::ReduceOp. Kernels check nothing: copy_launches.h
 // and element_launches.h make valid parameters. Internal to Meshift.
 #ifndef MESHIFT_COMM_CUDA_KERNEL_PARAMS_H_
@@ -139,7 +139,8 @@ constexpr const char* kFillEntry = "meshift_fill";                       // Fill
 
 constexpr int kNumKernelDTypes = 18;
 
-// The kernel that casts from each dtype, with CastParams. f4e2m1 has none.
+// The kernel that casts from each dtype, with CastParams, to those that CheckCast allows. f4e2m1
+// has none.
 constexpr const char* kCastEntries[kNumKernelDTypes] = {
     "meshift_cast_bool", "meshift_cast_i8",     "meshift_cast_i16",    "meshift_cast_i32",
     "meshift_cast_i64",  "meshift_cast_u8",     "meshift_cast_u16",    "meshift_cast_u32",
@@ -147,7 +148,8 @@ constexpr const char* kCastEntries[kNumKernelDTypes] = {
     "meshift_cast_f64",  "meshift_cast_f8e4m3", "meshift_cast_f8e5m2", nullptr,
     "meshift_cast_c64",  "meshift_cast_c128"};
 
-// The kernel that reduces each dtype, with ReduceParams, for all ops. bool is reduced as u8.
+// The kernel that reduces each dtype, with ReduceParams, for all ops of the dtype. bool is reduced
+// as u8; f4e2m1 has none.
 constexpr const char* kReduceEntries[kNumKernelDTypes] = {
     "meshift_reduce_u8",  "meshift_reduce_i8",     "meshift_reduce_i16",    "meshift_reduce_i32",
     "meshift_reduce_i64", "meshift_reduce_u8",     "meshift_reduce_u16",    "meshift_reduce_u32",

@@ -8,8 +8,9 @@
 // elements. A call only puts kernels, copies and fills on `stream`. It does not allocate device
 // memory, wait, or copy from the host, so it may be captured into a CUDA graph, which keeps the
 // addresses. The context of Create must be current at every call. INVALID_ARGUMENT: an invalid
-// argument, such as a count, op or dtype; else errors as those of CudaDriver::StatusOf(). Not a
-// public header.
+// argument, such as a count, op or dtype; else errors as those of CudaDriver::StatusOf(). A kernel
+// that fails while it runs, at a wrong address for example, is an error of a later call of the
+// driver. Not a public header.
 #ifndef MESHIFT_COMM_CUDA_KERNELS_H_
 #define MESHIFT_COMM_CUDA_KERNELS_H_
 
@@ -42,12 +43,13 @@ class CudaKernels {
   CudaKernels& operator=(const CudaKernels&) = delete;
 
   // The copies may run in any order: none may read or write the target of another. UNIMPLEMENTED
-  // for a box of more than cuda::kMaxCopyDims dims.
+  // for a box of more than cuda::kMaxCopyDims dims (ForCopyLaunches); others may run then.
   absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, CUstream stream) const;
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                             CUstream stream) const;
   absl::Status FillZero(void* data, int64_t bytes, CUstream stream) const;
-  // As in comm/kernels/cast.h.
+  // As in comm/kernels/cast.h. For equal dtypes, f4e2m1 too, it copies bytes, and does not check
+  // addresses.
   absl::Status Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype, int64_t count,
                     CUstream stream) const;
   // dst[i] = src[i] / divisor, the last step of an average: computed in f32 (f64 for f64 and c128),

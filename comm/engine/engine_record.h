@@ -21,7 +21,7 @@ class RecordSlot {
   absl::Status SetOptions(RecordOptions options);
   RecordOptions options() const;
   std::shared_ptr<EngineRecord> Get() const;
-  // The first call makes the record.
+  // The first call makes the record. `make` runs under the slot's lock: it must not use the slot.
   std::shared_ptr<EngineRecord> GetOrMake(
       absl::FunctionRef<std::shared_ptr<EngineRecord>(const RecordOptions&)> make);
 

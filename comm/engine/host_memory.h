@@ -18,10 +18,10 @@ struct HostMemoryFree {
 };
 using HostMemory = std::unique_ptr<void, HostMemoryFree>;
 
-// At least 64-byte aligned; null if there is not enough memory, or for more than 256 GiB. From
-// 512 KiB on it requests huge pages on Linux (madvise): a copy from another process's memory looks
-// up each page, which with small pages takes as long as the copy itself.
-// REQUIRES: bytes >= 0.
+// At least 64-byte aligned; null if the C library refuses, or for more than 256 GiB. A kernel that
+// overcommits may refuse only later, and then ends the process. From 512 KiB on it requests huge
+// pages on Linux (madvise): a copy from another process's memory looks up each page, which with
+// small pages takes as long as the copy itself. REQUIRES: bytes >= 0.
 HostMemory TryAllocateHost(int64_t bytes);
 
 // As above, but never null; for Engine::Allocate. INVALID_ARGUMENT: `bytes` is negative;
