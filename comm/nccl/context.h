@@ -132,7 +132,7 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
                                               int64_t bytes);
   // Waits for all work of all groups, then deregisters the window. Not collective. False if the
   // context has failed, the communicator has ended, or NCCL refuses: then the memory may be in use
-  // for ever.
+  // for ever. Does nothing more for a null window.
   bool DropWindow(NcclGroup& group, ncclWindow_t window);
 
   // Runs `issue`, which makes one NCCL call on `group` and `stream`, as the next launch in order.
