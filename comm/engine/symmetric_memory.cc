@@ -1,5 +1,7 @@
 // The checks and descriptions of SymmetricRequest and SymmetricCall of meshift/engine.h, for all
 // engines. The engines check reductions and whose buffers they are; the caller avoids overlaps.
+// SymmetricCall::ToString() must have both buffers, and CheckSymmetricCall() a member below `size`:
+// neither is checked.
 #include <fmt/format.h>
 
 #include <algorithm>

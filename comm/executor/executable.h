@@ -8,8 +8,8 @@
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));
 //
 // A program may be enqueued in parts, each on its own stream (comm/program/program_segments.h). The
-// program and its communicators must outlive the executable. The sizes of the buffers are not
-// checked. Not a public header.
+// program and its communicators must outlive the executable. The sizes of the buffers and the range
+// of instructions are not checked. Not a public header.
 #ifndef MESHIFT_COMM_EXECUTOR_EXECUTABLE_H_
 #define MESHIFT_COMM_EXECUTOR_EXECUTABLE_H_
 
@@ -42,9 +42,10 @@ class Executable {
   virtual ~Executable() = default;
 
   // Puts these instructions on `stream`, then records `*done` as Engine::RecordInto does, unless
-  // `done` is null. Returns without waiting; may be called before an earlier run is done. After an
-  // error the stream may hold part of the work. Allocates nothing after the first run, unless the
-  // engine does. INVALID_ARGUMENT: the wrong number of tensors; else the engine's errors.
+  // `done` is null. Does not wait for the work, but NCCL may block until peers connect or the
+  // device's queue has room. May be called before an earlier run is done. After an error the stream
+  // may hold part of the work. Allocates nothing after the first run, unless the engine does.
+  // INVALID_ARGUMENT: the wrong number of tensors; else the engine's errors.
   virtual absl::Status Enqueue(const ListRange& instructions, const ProgramBuffers& buffers,
                                Stream& stream, std::shared_ptr<Event>* done) = 0;
 };

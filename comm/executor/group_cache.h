@@ -1,5 +1,6 @@
-// Makes and keeps the communicators of a mesh's groups. Each is split from one root communicator
-// when a plan first needs it, and lives as long as the cache.
+// Makes and keeps the communicators of a mesh's groups. A group of all ranks without GroupOptions
+// gets the root communicator itself. Each other is split from the root when a plan first needs it,
+// and lives as long as the cache.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto cache, GroupCache::Create(engine, mesh));
 //   for (const ProgramGroup& group : program.groups) {
@@ -8,7 +9,8 @@
 //
 // All ranks of the root must take part in a split, so the decision to split must not depend on the
 // groups that one rank has cached. It depends on the partition: all groups over one set of mesh
-// dims. When a plan first needs a partition, every rank splits its own group; later, none does.
+// dims, with their GroupOptions. When a plan first needs a partition, every rank splits its own
+// group; later, none does.
 // Some ranks take part without a new communicator (Engine::SplitNoColor): those that have their
 // group from another partition, and those in no group because the mesh has only some of the root's
 // ranks.
@@ -47,16 +49,18 @@ class GroupCache {
   static absl::Status SplitWithoutGroup(Engine* engine, const DeviceMesh& mesh);
 
   // The communicator of `group`, a group over group.mesh_dims of `mesh`; null if the group has no
-  // ranks. Lives as long as the cache. A repeated request only looks it up. INVALID_ARGUMENT: the
-  // group has one rank, or CheckMesh fails; else errors as those of Engine::SplitList and
-  // Engine::SplitNoColor.
+  // ranks. Lives as long as the cache. The first request for a partition waits as Engine::Split
+  // does; a repeated request waits only for other threads in Get(). After an error the partition is
+  // not cached. INVALID_ARGUMENT: the group has one rank, or CheckMesh fails; else errors as those
+  // of Engine::SplitList and Engine::SplitNoColor.
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                     const GroupOptions& options = {});
   // OK if all ranks of `mesh` are in `root`; INVALID_ARGUMENT names one that is not.
   static absl::Status CheckMesh(const DeviceMesh& root, const DeviceMesh& mesh);
 
-  // Aborts all communicators, also those made later. Aborts the root if Get() has returned it or
-  // the cache owns it. May be called twice; does not wait for Get().
+  // Aborts all communicators, also those made later. Aborts the engine's world only if it is the
+  // root and Get() has returned it, or once Get() does. May be called twice; does not wait for
+  // Get().
   void AbortAll();
   // OK, or an error of a communicator that Get() has returned. From any thread; does not wait for
   // Get().

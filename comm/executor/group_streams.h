@@ -9,8 +9,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(int64_t use, group_stream->EndUse(end));
 //
 // Work that uses a workspace waits, on its stream, for earlier work that uses the same one. The
-// calling thread waits for work only in the destructors and in EndStream(). Errors are the
-// engine's. Not thread-safe, except NoteDone(). Internal to the redistributor.
+// calling thread waits for work in the destructors and in EndStream(), and else only where the
+// engine does when it allocates or frees memory. Errors are the engine's. Not thread-safe, except
+// NoteDone(). Internal to the redistributor.
 #ifndef MESHIFT_COMM_EXECUTOR_GROUP_STREAMS_H_
 #define MESHIFT_COMM_EXECUTOR_GROUP_STREAMS_H_
 
@@ -37,7 +38,7 @@ class GroupStream {
 
   Stream& stream() { return *stream_; }
   // Returns the workspace, of at least `bytes` bytes; null for 0 bytes. Allocates a larger one if
-  // necessary, and keeps the old one as long as work may use it.
+  // necessary, and keeps the old one until NoteDone() says that its last use is done.
   absl::StatusOr<void*> Reserve(int64_t bytes) {
     if (bytes <= bytes_) return bytes == 0 ? nullptr : data_;
     MESHIFT_RETURN_IF_ERROR(Grow(bytes));

@@ -5,9 +5,9 @@
 //   float x = Codec::Decode(uint16_t{0x3f80});   // 1.0
 //   uint16_t y = Codec::Encode(1.00390625);      // 0x3f80; rounded once from any type
 //
-// A complex dtype has the codec of its components; f4e2m1 has none. Decode accepts any bits;
-// nothing returns an error. The thread must be in the default floating-point mode
-// (float_environment.h). Compile with -ffp-contract=off (nvcc: --fmad=false).
+// The codec of a complex dtype only names that of its components (Component); f4e2m1 has none.
+// Decode accepts any bits; nothing returns an error. The thread must be in the default
+// floating-point mode (float_environment.h). Compile with -ffp-contract=off (nvcc: --fmad=false).
 #ifndef MESHIFT_COMM_KERNELS_CODEC_H_
 #define MESHIFT_COMM_KERNELS_CODEC_H_
 

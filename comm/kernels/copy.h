@@ -1,11 +1,12 @@
 // Copies boxes of strided tensors on the CPU. Dims that are contiguous with each other on both
-// sides are merged, whatever their order. Contiguous runs are copied as a whole; a copy that
-// transposes elements of up to 16 bytes goes in tiles.
+// sides are merged, whatever their order. Contiguous runs are copied as a whole. A copy that
+// transposes runs of 1, 2, 4, 8 or 16 bytes, in two dims of 4 or more, goes in tiles.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(StridedCopy copy, StridedCopy::Create(box_copy, DType::kBF16));
 //   copy.Execute();
 //
-// Source and target must not overlap; that is not checked. Addresses need no alignment.
+// Source and target must not overlap, and all offsets in bits must fit in int64_t; neither is
+// checked. Addresses need no alignment.
 #ifndef MESHIFT_COMM_KERNELS_COPY_H_
 #define MESHIFT_COMM_KERNELS_COPY_H_
 
@@ -41,7 +42,8 @@ class StridedCopy {
 
   int64_t bytes() const { return bytes_; }
   // The prepared copy: contiguous runs of run_bytes(), at all indices of shape(). The outermost dim
-  // is the first; the last dim has the smallest stride in the target. Strides are in bytes.
+  // is the first; the last dim has the smallest stride in the target, without its sign. Strides are
+  // in bytes.
   const char* src() const { return src_; }
   char* dst() const { return dst_; }
   int64_t run_bytes() const { return run_bytes_; }

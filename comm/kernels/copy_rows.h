@@ -33,7 +33,8 @@ inline constexpr int64_t kStreamBytes = int64_t{4} << 20;
 // smaller copy still finds it in that cache. Measured: docs/benchmarks.md, "Executing over MPI".
 inline int64_t StreamBytes(int64_t cache_bytes) { return std::max(kStreamBytes, cache_bytes / 32); }
 
-// As memcpy. `stream`: uses non-temporal stores if the run is long enough.
+// As memcpy. `stream`: uses non-temporal stores if the run is long enough, and then calls
+// EndStreaming() itself.
 void CopyRun(const char* src, char* dst, int64_t bytes, bool stream);
 
 // Copies a row. `stream`: uses non-temporal stores; call EndStreaming() before another thread reads

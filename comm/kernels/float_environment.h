@@ -1,6 +1,7 @@
-// Sets the calling thread's floating-point mode to the default (round to nearest, keep subnormals),
-// and checks the arithmetic of the CPU kernels. A program that gcc links with -ffast-math starts in
-// another mode, which its threads inherit. Compiles for x86-64 and aarch64 only.
+// Sets the calling thread's floating-point mode to the default (round to nearest, keep subnormals,
+// mask exceptions), and checks the arithmetic of the CPU kernels. A program that gcc links with
+// -ffast-math starts in another mode, which its threads inherit. For x86-64, where it sets the mode
+// of SSE but not of x87, and for aarch64.
 //
 //   const DefaultFloatMode mode;     // until the end of the block
 //
@@ -54,8 +55,9 @@ class DefaultFloatMode {
 };
 
 // Compares reductions with known results: the order of sums, quotients, subnormals, the sign of
-// zero, products of complex numbers. Takes some microseconds. FAILED_PRECONDITION names the first
-// that differs: then comm/kernels was compiled with options that change arithmetic.
+// zero, products of complex numbers; not NaN or infinity. Takes some microseconds.
+// FAILED_PRECONDITION names the first that differs: then comm/kernels was probably compiled with
+// options that change arithmetic.
 absl::Status CheckArithmetic();
 
 }  // namespace meshift

@@ -2,9 +2,10 @@
 //
 //   FillIdentity(DType::kF32, ReduceOp::kSum, data, 100);  // 100 times -0.0
 //
-// sum: -0.0 (integers 0). product: 1. min and max: +inf and -inf; for integers the limits; for
-// f8e4m3, which has no infinity, the largest and smallest finite value. and: all ones (bool: true).
-// or, xor: 0. avg has none: P(avg) keeps its value on every coordinate. f4e2m1 has no reductions.
+// sum: -0.0 (integers 0). product: 1. min and max: +inf and -inf; for integers the largest and
+// smallest value; for bool true and false; for f8e4m3, which has no infinity, the largest and
+// smallest finite value. and: all ones (bool: true). or, xor: 0. avg has none: P(avg) keeps its
+// value on every coordinate. f4e2m1 has no reductions.
 // Counts are in elements; addresses need no alignment.
 #ifndef MESHIFT_COMM_KERNELS_IDENTITY_H_
 #define MESHIFT_COMM_KERNELS_IDENTITY_H_

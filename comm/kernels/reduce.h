@@ -1,26 +1,28 @@
-// Reduces contributions element by element on the CPU, in a given order. All reductions of the
-// local and MPI engines have this arithmetic. So have those of the NCCL engine, except that NCCL's
-// own sums and products of f16 and bf16 round more often (docs/nccl.md):
+// Reduces contributions element by element on the CPU, in a given order. The MPI engine reduces
+// with it, and the local engine too, whose ReductionOrder may set ReduceSpec::runs and shift. The
+// NCCL engine's own kernels have the same arithmetic. NCCL's reductions (docs/nccl.md) may use
+// another order, round f16 and bf16 more often, and give other NaNs. The arithmetic:
 //
 //   f16, bf16, f8   sum, avg, product in f32, rounded once to nearest even (small_float.h)
 //   f32, f64        in their own precision
 //   c64, c128       by component; product is the complex product ac - bd, ad + bc
 //   integers        sum and product wrap
-//   avg             the sum, divided once by the divisor before rounding; integers (of the wrapped
-//                   sum) truncate toward zero
+//   avg             the sum, divided once by the divisor before rounding; in f32 a divisor above
+//                   2^24 is rounded first; integers (of the wrapped sum) truncate toward zero
 //   min, max        -0 < +0; a NaN wins
 //   and, or, xor    bit by bit; bool also takes min and max, on bytes
 //
 // With reduction.block = k > 0, each k consecutive inputs are combined first, then these results in
 // order: (a + b) + (c + d). Intermediate results keep the precision of the accumulator; only the
-// final result is rounded.
+// final result is rounded. ReduceSpec::runs also rounds the result of each run.
 //
 // Every NaN result is the canonical one: positive, quiet, no payload.
 //
 //   ReduceSpec spec{.dtype = DType::kBF16, .reduction = {.op = ReduceOp::kAvg, .divisor = 8}};
 //   Reduce(spec, inputs, 0, count, out);
 //
-// Counts are in elements; addresses need no alignment. Safe for concurrent use.
+// Counts are in elements; addresses need no alignment. Reduce() needs up to 200 KiB of stack. Safe
+// for concurrent use.
 #ifndef MESHIFT_COMM_KERNELS_REDUCE_H_
 #define MESHIFT_COMM_KERNELS_REDUCE_H_
 

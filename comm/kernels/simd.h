@@ -1,5 +1,5 @@
-// Runs a loop with the widest vector instructions of the machine, in one binary for all x86-64
-// machines.
+// Runs a loop with the widest of three sets of vector instructions that the machine has, in one
+// binary for all x86-64 machines.
 //
 //   RunAtBestSimdLevel([&](auto) MESHIFT_INLINE {
 //     for (int i = 0; i < n; ++i) out[i] = a[i] + b[i];

@@ -1,13 +1,14 @@
-// For files whose results are promised bit for bit: refuses, by #error, compiler options that
-// change arithmetic, and has Rounded(), which keeps a product from being fused with a sum.
+// For files whose results are promised bit for bit: refuses, by #error, the compiler options of
+// -ffast-math that set a macro, and has Rounded(), which keeps a product from being fused with a
+// sum.
 //
 //   #include "comm/kernels/strict_math.h"
 //
 //   re = Rounded(a.re * b.re) - Rounded(a.im * b.im);     // two products and a difference
 //
 // Such options let a compiler reorder sums, multiply by a reciprocal, or ignore NaN, infinity and
-// the sign of zero. CheckArithmetic() of float_environment.h finds at run time those that set no
-// macro. Rounded() works on x86-64 and aarch64 only.
+// the sign of zero. CheckArithmetic() of float_environment.h finds at run time some of those that
+// set no macro. Rounded() works on x86-64 and aarch64; CUDA kernels need --fmad=false instead.
 #ifndef MESHIFT_COMM_KERNELS_STRICT_MATH_H_
 #define MESHIFT_COMM_KERNELS_STRICT_MATH_H_
 

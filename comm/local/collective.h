@@ -6,8 +6,9 @@
 //   work.members = {{in0, out0}, {in1, out1}};
 //   for (int part = 0; part < work.NumParts(); ++part) work.RunPart(part, work.NumParts());
 //
-// Counts are in elements. CollectiveWork checks nothing: the call must pass Check(), and buffers
-// with elements must not be null. group.h adds streams and errors. Internal to comm/local.
+// Counts are in elements. CollectiveWork checks nothing: the call must pass Check(), buffers with
+// elements must not be null, and `spec` of a reduction must have the call's dtype and reduction.
+// group.h adds streams and errors. Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 #define MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 
@@ -36,10 +37,11 @@ struct CollectiveCall {
   std::vector<int64_t> begins;
   Reduction reduction;  // all_reduce, reduce_scatter
   int root = 0;         // broadcast, else 0
-  // For a call on symmetric memory: buffer number and byte offset of send, then of recv. Else -1.
+  // For a call on symmetric memory: buffer number and byte offset of send, then of recv. Else the
+  // numbers are -1.
   std::array<int64_t, 4> symmetric_places = {-1, 0, -1, 0};
 
-  // INVALID_ARGUMENT if the call is not valid for a group of `size` members.
+  // INVALID_ARGUMENT if the call is not valid for a group of `size` members. Checks no buffers.
   absl::Status Check(int size) const;
   // The elements of `member`'s block. REQUIRES: a reduce_scatter or all_gather that Check accepts.
   int64_t BlockCount(int member) const {
@@ -71,7 +73,7 @@ struct Transfer {
 
 // Pairs each send with its receive; the lists may be in any order, and are sorted. Empty messages
 // are dropped. `ranks`: the members' world ranks, for errors. FAILED_PRECONDITION: the lists do not
-// match, or a pair has two messages.
+// match, or a pair has two messages in one direction; `pairs` may then have some of the messages.
 absl::Status PairTransfers(absl::Span<const int64_t> ranks, std::vector<Transfer>* sends,
                            std::vector<Transfer>* recvs, std::vector<Transfer>* pairs);
 
@@ -85,6 +87,7 @@ class CollectiveWork {
 
   // About one part per MiB that the members read or write; at least 1, at most 64.
   int NumParts() const;
+  // Runs part `part`, 0 <= part < num_parts. `num_parts` is equal in all calls.
   void RunPart(int part, int num_parts) const;
 
  private:

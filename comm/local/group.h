@@ -6,8 +6,9 @@
 //   scheduler->AdvanceStreams();
 //
 // Any error ends the group for all members: INVALID_ARGUMENT for a refused call,
-// FAILED_PRECONDITION for calls that differ, DEADLINE_EXCEEDED if a member does not arrive in time,
-// ABORTED after Abort(), or the error of a stream that reaches a collective. Internal to
+// FAILED_PRECONDITION for calls that differ, DEADLINE_EXCEEDED if a member does not arrive in time
+// while a thread waits for the collective, ABORTED after Abort(), or the error of a stream that
+// reaches a collective. A collective in which all members have arrived still finishes. Internal to
 // comm/local.
 #ifndef MESHIFT_COMM_LOCAL_GROUP_H_
 #define MESHIFT_COMM_LOCAL_GROUP_H_

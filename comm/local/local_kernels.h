@@ -1,5 +1,5 @@
 // The kernels of the in-process engine (copy, fill, cast, reduce) as jobs of a stream. A large job
-// has several parts, which may run concurrently: one per MiB, at most 64.
+// has several parts, which may run concurrently: about one per MiB, at most 64.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(task.kernel, CopyKernel::Create(copies, DType::kBF16));
 //   scheduler->Enqueue(stream, std::move(task));

@@ -69,8 +69,8 @@ class Splits {
  public:
   explicit Splits(int64_t first_id) : next_id_(first_id) {}
 
-  // Whether SetChecked() was called for this group among the last kChecked. Members mostly share
-  // one RankList, so that comparing is cheap.
+  // Whether one of the last kChecked calls of SetChecked() had this parent and this list, or a
+  // RankList that shares its memory. An equal list with its own memory does not count.
   bool IsChecked(int64_t parent, const RankList& ranks) const {
     const MutexLock lock(mutex_);
     return std::any_of(checked_.begin(), checked_.end(), [&](const auto& checked) {

@@ -1,6 +1,6 @@
 // The order in which collectives of the in-process engine combine contributions. Tests set it, to
 // reproduce on one machine how a topology changes the bits of a sum. Exact reductions ignore it.
-// Internal to comm/local; programs call LocalWorld::SetReductionOrder.
+// Internal to comm/local; programs use LocalWorldOptions and LocalWorld::SetReductionOrder.
 #ifndef MESHIFT_COMM_LOCAL_REDUCTION_ORDER_H_
 #define MESHIFT_COMM_LOCAL_REDUCTION_ORDER_H_
 

@@ -140,8 +140,8 @@ class Scheduler {
   std::chrono::nanoseconds timeout() const { return timeouts_.Get().running; }
 
   // Waits until all work of `stream` is done, and runs ready jobs meanwhile. Returns the stream's
-  // first error. If no work of this world advances for timeout(), the collective that blocks the
-  // stream fails with DEADLINE_EXCEEDED.
+  // first error. If no work of this world is enqueued or advances for timeout(), the collective
+  // that blocks the stream fails with DEADLINE_EXCEEDED.
   absl::Status Synchronize(LocalStream& stream);
   // As Synchronize, for the work before `event`, which was recorded on a stream of this scheduler.
   absl::Status Wait(LocalEvent& event);

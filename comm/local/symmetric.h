@@ -1,11 +1,12 @@
 // Symmetric memory of the in-process engine. The first member that requests it allocates the
-// buffers of all members, so no member waits.
+// buffers of all members, so no member waits for another's request. They are freed together, once
+// all members have destroyed theirs.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto set, sets.Get(group, member, request));
 //   LocalSymmetricBuffer buffer(set, /*buffer=*/0, member, [&](int64_t bytes) { used += bytes; });
 //
-// Buffers are aligned to pages; contents are unspecified. Requests must pass CheckRequest
-// (meshift/engine.h). Internal to comm/local.
+// Buffers are aligned to 4096 bytes, and take a multiple of that; contents are unspecified.
+// Requests must pass CheckRequest (meshift/engine.h). Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_SYMMETRIC_H_
 #define MESHIFT_COMM_LOCAL_SYMMETRIC_H_
 
@@ -76,7 +77,8 @@ class LocalSymmetricBuffer final : public SymmetricBuffer {
 class LocalSymmetricSets {
  public:
   // The set for `member`'s next request. FAILED_PRECONDITION names both ranks if another member's
-  // request differs. RESOURCE_EXHAUSTED: LocalSymmetricSet::Create has failed.
+  // request differs; the caller must then end the group. RESOURCE_EXHAUSTED:
+  // LocalSymmetricSet::Create has failed.
   absl::StatusOr<std::shared_ptr<const LocalSymmetricSet>> Get(const Group& group, int member,
                                                                const SymmetricRequest& request);
 

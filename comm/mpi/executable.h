@@ -8,8 +8,9 @@
 //   ... task->step->FillIn(task->bases, &task->copies) ...
 //
 // Enqueue returns INVALID_ARGUMENT unless there is one tensor, and for a null buffer that the
-// program uses. Its other errors are those of AsMpiStream, of a group that has ended, and of the
-// fallback. It is not thread-safe; threads may share the steps. Internal to comm/mpi.
+// program uses; a null buffer of a collective also ends its group. Other errors are those of
+// AsMpiStream, of a group that has ended, and of the fallback. Enqueue is not thread-safe; threads
+// may share the steps. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_EXECUTABLE_H_
 #define MESHIFT_COMM_MPI_EXECUTABLE_H_
 
@@ -99,7 +100,8 @@ class MpiExecutable final : public Executable {
  public:
   using Steps = std::vector<MpiStep>;
   // One step per instruction of a program of one tensor. `groups` are the program's; null where
-  // this rank is not a member. INVALID_ARGUMENT for an invalid copy or collective.
+  // this rank is not a member. INVALID_ARGUMENT for an invalid copy or collective. REQUIRES: this
+  // rank is a member of the group of each instruction.
   static absl::StatusOr<std::shared_ptr<const Steps>> StepsOf(
       const Program& program, absl::Span<const std::shared_ptr<MpiGroup>> groups);
 

@@ -64,7 +64,7 @@ ABSL_ATTRIBUTE_HOT absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const 
 absl::Status RefuseCall(const absl::Status& status, MpiGroup& group, MpiStream& stream);
 
 // Check a count, the members' block sizes, and the peers of a kSendRecv. INVALID_ARGUMENT names the
-// group.
+// group. They do not know the dtype: the last element of an odd count of f4e2m1 is not sent.
 absl::Status CheckCount(const MpiGroup& group, int64_t count);
 absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts);
 absl::Status CheckPeers(const MpiGroup& group, absl::Span<const PeerMessage> sends,

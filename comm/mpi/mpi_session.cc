@@ -1,5 +1,7 @@
 // Implements MpiSession and MpiBootstrap of meshift/mpi_engine.h in a build with MPI: initialises
-// and finalises MPI, and sends the address of rank 0's hub to all ranks. INTERNAL: MPI has failed.
+// and finalises MPI, and sends the address of rank 0's hub to all ranks. INTERNAL: MPI has returned
+// an error; an error handler such as MPI_ERRORS_ARE_FATAL, MPI's default, ends the job instead. The
+// calls of MPI have no time-out.
 #include <mpi.h>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // Runs the collectives of the MPI engine, as state machines over non-blocking point-to-point
-// messages. A step returns when it would have to wait, so a collective can time out or be cancelled
-// between any two steps.
+// messages. A step returns when it would have to wait, unless MPI itself blocks. So a collective
+// can time out or be cancelled between any two steps.
 //
 //   operation.call() = call;
 //   operation.Start(&group, &pool, cache_bytes);
@@ -10,7 +10,8 @@
 // The caller checks the arguments, and steps the operations of a group in the order of their
 // numbers (group.h). status() is FAILED_PRECONDITION if a peer's message has another size or its
 // symmetric call other arguments, RESOURCE_EXHAUSTED without memory for contributions, INTERNAL if
-// MPI fails. Time-outs are the caller's. Internal to comm/mpi.
+// MPI fails. Calls that differ otherwise are not noticed, or wait for messages that no peer sends.
+// Time-outs are the caller's. Internal to comm/mpi.
 //
 // Calls on symmetric memory send no messages. Members synchronise by flags in it: once when their
 // blocks are ready, and once when they have read the peers' blocks.
@@ -19,8 +20,8 @@
 // reduces them in ascending order of ranks with comm/kernels/reduce.h (which defines rounding, NaN,
 // -0 and avg); an all-reduce then sends the results to all members. In a small all-reduce every
 // member sends its tensor to all others instead, and all compute the result. Either way all members
-// get equal bits, those of the local engine (ReductionOrder::kRanks). Large reductions run in
-// segments that fit the cache, which makes them faster than Open MPI's (docs/benchmarks.md).
+// get equal bits, those of the local engine (ReductionOrder::kRanks). Other reductions run in
+// segments of at most 512 KiB of each block (docs/benchmarks.md compares them with Open MPI's).
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
 
@@ -104,6 +105,7 @@ class Operation {
   // still access buffers.
   void Cancel();
   // The ranks whose messages or flags are missing: "rank 2", "ranks 2, 5"; "" if there are none.
+  // REQUIRES: started().
   std::string MissingText();
 
  private:

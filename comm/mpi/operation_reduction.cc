@@ -1,5 +1,6 @@
 // Implements the reductions of class Operation (operation.h): all-reduce and reduce-scatter, in
 // segments, or at once for a small all-reduce. RESOURCE_EXHAUSTED: no memory for contributions.
+// operation.cc has the reduce-scatter on symmetric memory.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -8,8 +8,8 @@
 //   give it up: they wait for it no longer, and the engine fails with DEADLINE_EXCEEDED. That
 //   thread, the Progress and all memory that they may access then leak.
 // - Below MPI_THREAD_MULTIPLE, without a progress thread, the threads that wait or that call
-//   Advance(). While no thread does, no queued work advances. A pause of more than half a time-out
-//   does not count for time-outs.
+//   Advance(). While no thread does, no queued work advances. A pause of more than half the shorter
+//   time-out does not count for time-outs.
 //
 // Small tasks may also run on the thread that puts them on a stream (stream.h).
 //
@@ -45,10 +45,12 @@ namespace meshift {
 // Safe for concurrent use.
 class Progress final : public CallerProgress {
  public:
-  // A collective that does not advance for its time-out fails; threads that wait or call Advance()
-  // check this. The first collective of a group has the time-out `setup`, the others `running`.
+  // A collective that does not advance for its time-out fails. This is checked while a thread
+  // waits, and in Advance(). An all-gather, all-to-all, SendRecv or small all-reduce counts as not
+  // advancing from its start to its end. The first collective of a group has the time-out `setup`,
+  // the others `running`.
   // `bounded_waits` REQUIRES threads.any(). `cache_bytes`: as in Operation::Start(). REQUIRES: all
-  // streams are removed before the Progress is destroyed.
+  // streams are removed before the Progress is destroyed, unless a thread was given up.
   static std::shared_ptr<Progress> Create(const Timeouts& timeouts, const MpiThreads& threads,
                                           bool bounded_waits, int64_t cache_bytes);
 
@@ -79,8 +81,8 @@ class Progress final : public CallerProgress {
 
   // Calls `step` on a thread that may call MPI until it returns true, and waits for that. On the
   // progress thread it only queues `step`. Then, and if Do() returns an error, `step` may be called
-  // later, so it must own everything that it uses. `what` names it in errors: "group 1 {0,2}:
-  // symmetric memory".
+  // later, so it must own everything that it uses. If the calling thread runs `step`, there is no
+  // time-out. `what` names it in errors: "group 1 {0,2}: symmetric memory".
   absl::Status Do(std::string what, std::function<bool()> step);
 
   // Null if there is, or will be, a progress thread.

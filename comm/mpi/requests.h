@@ -7,8 +7,9 @@
 //
 // No call waits for a peer, unless MPI does. Messages over 1 GiB are split, since MPI counts in
 // int. Buffers must stay valid until Test() reports done. An error of MPI is INTERNAL, except for a
-// truncated message (Test). The vectors keep their memory, so that later operations do not
-// allocate. Internal to comm/mpi.
+// truncated message (Test). After an error call Cancel(); the destructor does not. The vectors keep
+// their memory, so that later operations with no more messages do not allocate. Internal to
+// comm/mpi.
 #ifndef MESHIFT_COMM_MPI_REQUESTS_H_
 #define MESHIFT_COMM_MPI_REQUESTS_H_
 

@@ -6,8 +6,8 @@
 //   pool->GiveBack(std::move(scratch));
 //
 // The pool keeps each Scratch that is given back until the pool is destroyed, or until Take() needs
-// a larger one in its place. A Scratch that is not given back frees its memory. Internal to
-// comm/mpi.
+// a larger one in its place. A Scratch that is not given back frees its memory, except after
+// Leak(). Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_SCRATCH_H_
 #define MESHIFT_COMM_MPI_SCRATCH_H_
 
@@ -37,7 +37,8 @@ class Scratch {
 // Safe for concurrent use.
 class ScratchPool {
  public:
-  // `bytes` (above 0) or more, aligned to 64 bytes; data() is null if memory is exhausted.
+  // `bytes` (above 0) or more, aligned to 64 bytes; data() is null if memory is exhausted, or for
+  // more than 256 GiB.
   Scratch Take(int64_t bytes) {
     Scratch scratch;
     {

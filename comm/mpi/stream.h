@@ -9,7 +9,8 @@
 // other rank. It begins a small collective, except with bounded waits. All other tasks run on the
 // threads that progress.h names: by default threads that wait, on all streams of the engine, their
 // own stream first, and the progress thread while no thread waits. One thread at a time runs the
-// tasks of a stream. No task blocks: a collective that cannot advance keeps its state.
+// tasks of a stream. No task blocks, unless MPI does: a collective that cannot advance keeps its
+// state.
 //
 // A SendRecv right after a task of copies of 16 KiB or more may start before they are done. Copies
 // that write a buffer that it sends, or that access one that it receives, run first. Thus a rank
@@ -111,7 +112,8 @@ struct MpiTask {
 // How much a call may do, and whether it checks time-outs.
 struct AdvanceOptions {
   int64_t max_bytes = INT64_MAX;  // of a kernel, or of a piece of a collective
-  // Fail collectives that have not advanced for their time-out at `now_ns`. Null: none fails.
+  // Fail collectives that have not advanced (Operation::progress_count) for their time-out at
+  // `now_ns`. Null: none times out.
   const AtomicTimeouts* timeouts = nullptr;
   int64_t now_ns = 0;    // by NowNs()
   int64_t since_ns = 0;  // time before this does not count
@@ -136,10 +138,10 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
                               const ListRange& range, const MpiBases& bases,
                               std::shared_ptr<Event>* done);
   // Makes `*event` reached once all tasks so far are done, which may be now. Replaces `*event` by
-  // another event if it is shared, or not an MpiEvent.
+  // another event if it is null, shared, or not an MpiEvent.
   ABSL_ATTRIBUTE_HOT void Mark(std::shared_ptr<Event>* event);
-  // Runs tasks until one would have to wait. Whether anything advanced; false if another thread is
-  // running the stream's tasks.
+  // Runs tasks until one would have to wait, or exceeds options.max_bytes. Whether anything
+  // advanced; false if another thread is running the stream's tasks.
   bool Advance(const AdvanceOptions& options);
   // Whether all tasks are done.
   bool idle() const { return open_.load() == 0; }

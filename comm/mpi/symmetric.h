@@ -41,8 +41,9 @@ struct alignas(64) SymmetricFlags {
 // the memory leaks.
 class SymmetricWindow {
  public:
-  // Collective over the group's members, with equal requests. UNIMPLEMENTED on all members if they
-  // are on several hosts; INTERNAL: an error of MPI. Buffers begin at multiples of 4096 bytes.
+  // Collective over the group's members, with equal requests, and without a time-out. UNIMPLEMENTED
+  // on all members if they are on several hosts; INTERNAL: an error of MPI, also without enough
+  // memory. Buffers begin at multiples of 4096 bytes.
   static absl::StatusOr<std::unique_ptr<SymmetricWindow>> Create(std::shared_ptr<MpiGroup> group,
                                                                  const SymmetricRequest& request);
   ~SymmetricWindow();
@@ -50,7 +51,7 @@ class SymmetricWindow {
   SymmetricWindow& operator=(const SymmetricWindow&) = delete;
 
   // Announces that this member is about to destroy its window. Returns the first member that has
-  // not announced it, or -1: then the destructor waits for no member.
+  // not announced it, or -1: then the destructor waits only until all have called theirs.
   int AnnounceLeave();
 
   MpiGroup* group() const { return group_.get(); }

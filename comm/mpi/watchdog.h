@@ -18,7 +18,8 @@ int64_t NowNs();  // steady clock
 
 class MpiWatchdog {
  public:
-  // The scope of one call of MPI. With a null watch it does nothing.
+  // The scope of one call of MPI. With a null watch it does nothing. Scopes must not nest: the end
+  // of the inner one ends the watch.
   class Call {
    public:
     explicit Call(MpiWatchdog* watch) : watch_(watch) {

@@ -10,21 +10,22 @@
 //
 // Launches. Two kernels of different groups can deadlock if ranks start them in different orders,
 // or if they do not fit on a device together. Thus callers on all ranks must issue calls in one
-// order, and launch number n waits, on the device, for launch n - `max_in_flight`. A lock orders
-// the launches of several threads.
+// order, and launch number n waits, on the device, for launch n - `max_in_flight`. A launch that is
+// captured in a CUDA graph waits only for launches of its capture, and has no time-out once it is
+// captured. A lock orders the launches of several threads.
 //
 // Time. On a communicator that NCCL calls blocking, a call returns when its kernel is launched, not
 // when it has ended. A first call waits in NCCL for its peers; any call waits while the device's
 // queue is full. A watchdog thread periodically checks the launches, also one that is still inside
 // NCCL. It fails the context if a launch takes too long, whether a caller waits for it or not.
 //
-// Failure. The first error of any group, except for refused arguments, aborts all groups that this
-// context has made, and every later call returns it. The control channel reports it to the peers,
-// and their failures end this context in the same way. A lent communicator is never aborted; calls
-// on it are refused.
+// Failure. The first error of any group aborts all groups that this context has made, and later
+// launches and waits return it. Refused arguments do so only if NCCL can then no longer use the
+// communicator. After Join() the control channel reports the error to the peers, and their failures
+// end this context in the same way. A lent communicator is never aborted; calls on it are refused.
 //
-// After a failure a thread inside an NCCL call waits until NCCL returns. Other waits are limited
-// (shutdown_times.h):
+// After a failure a thread inside an NCCL call waits until NCCL returns, and so do the threads that
+// wait for its lock. Other waits are limited (shutdown_times.h):
 // - A wait for work on the device takes at most kGrace.
 // - A launch that fails while NCCL works on it waits for the abort, at most kSettleGrace: no other
 //   work may use its stream before.
@@ -32,8 +33,8 @@
 // - Close() waits at most kPatience for NCCL's destroy calls, and as long for its abort calls.
 //
 // Errors. DEADLINE_EXCEEDED: a call or launch takes longer than its time-out. FAILED_PRECONDITION:
-// Close() has ended the communicators. Other errors come from NCCL, the driver, a peer, the lender
-// of a communicator, or a caller of Fail().
+// Close() has ended the communicators, or NCCL returns ncclInvalidUsage. Other errors come from
+// NCCL, the driver, a peer, the lender of a communicator, or a caller of Fail().
 #ifndef MESHIFT_COMM_NCCL_CONTEXT_H_
 #define MESHIFT_COMM_NCCL_CONTEXT_H_
 
@@ -108,8 +109,9 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   // Exchanges failures with `ranks` through `control` from now on. All of `ranks` call it.
   absl::Status Join(ControlChannel* control, absl::Span<const int64_t> ranks);
 
-  // Runs `make`, which sets *comm to a non-blocking communicator, and waits until it is ready. The
-  // context owns the group.
+  // Runs `make`, which sets *comm to a non-blocking communicator, and waits until it is ready, at
+  // most for the set-up time-out. Collective over `ranks`, which ascend and include this rank. The
+  // context owns the group. With blocking_groups it has no memory for barriers: only split it.
   absl::StatusOr<std::shared_ptr<NcclGroup>> MakeRoot(
       const char* function, std::vector<int64_t> ranks,
       absl::FunctionRef<ncclResult_t(ncclComm_t* comm)> make);
@@ -117,17 +119,20 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   absl::StatusOr<std::shared_ptr<NcclGroup>> Lend(ncclComm_t comm, bool may_split,
                                                   std::vector<int64_t> ranks, int member);
   // Waits for all work on `parent`, splits a group from it, and with blocking_groups connects the
-  // members. If this rank already has a group of these ranks and this kind, returns that one (all
-  // its members have it). Null if the color is NCCL_SPLIT_NOCOLOR. Collective over the parent.
+  // members for small all-reduces and all-gathers. If this rank already has a group of these ranks
+  // and this kind, returns that one (all its members have it). Null if the color is
+  // NCCL_SPLIT_NOCOLOR. Collective over the parent. Fails the context after the set-up time-out.
   absl::StatusOr<std::shared_ptr<NcclGroup>> Split(const std::shared_ptr<NcclGroup>& parent,
                                                    NcclSplit split);
 
-  // Waits for the group's work so far, then registers `memory` as a symmetric window. Collective.
+  // Waits for the group's work so far, then registers `memory` as a symmetric window. Null: NCCL
+  // has no symmetric memory for this group. Collective. Fails the context after the set-up
+  // time-out.
   absl::StatusOr<ncclWindow_t> RegisterWindow(const std::shared_ptr<NcclGroup>& group, void* memory,
                                               int64_t bytes);
   // Waits for all work of all groups, then deregisters the window. Not collective. False if the
   // context has failed, the communicator has ended, or NCCL refuses: then the memory may be in use
-  // for ever.
+  // for ever. Does nothing more for a null window.
   bool DropWindow(NcclGroup& group, ncclWindow_t window);
 
   // Runs `issue`, which makes one NCCL call on `group` and `stream`, as the next launch in order.
@@ -139,7 +144,8 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   // nothing if `before` is the same stream or no longer part of that capture.
   absl::Status ChainCaptured(const DeviceStream& before, CUstream stream, uint64_t capture);
 
-  // Waits on the host until `event` is reached; after a failure, for 300 ms at most.
+  // Waits on the host until `event` is reached; after a failure, for 300 ms at most. Returns the
+  // context's error even if the event is reached. Has no time-out of its own.
   absl::Status Await(CUevent event);
 
   // Keeps the first error, starts to abort all groups, and reports the error to the peers, unless
@@ -151,11 +157,13 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   // When it failed, in ns of the host's steady clock; INT64_MAX: it has not.
   int64_t failed_ns() const { return failed_ns_.load(std::memory_order_acquire); }
   // An error if streams must not be used nor memory freed any more: NCCL has not finished with a
-  // failed launch, and may put it on its stream at any time. Else OK, also after other failures.
+  // failed launch, split or registration, and may use its stream or memory at any time. Else OK,
+  // also after other failures.
   absl::Status MayUseStreams() const {
     return unsettled_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
   }
-  // Ends all communicators that this context has made. Collective.
+  // Waits for all work, then ends all communicators that this context has made. Collective: each
+  // step waits for peers, at most for the set-up time-out.
   void Close();
 
  private:

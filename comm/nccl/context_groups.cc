@@ -1,5 +1,6 @@
 // Implements the methods of NcclContext (context.h) that make communicators and windows. NCCL may
 // block in a split or a registration: they run on a SideThread, and fail after the set-up time-out.
+// MakeRoot() and DropWindow() call NCCL on the caller's thread.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

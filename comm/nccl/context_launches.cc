@@ -1,6 +1,7 @@
 // Implements the methods of NcclContext (context.h) that order launches and wait for them. A launch
 // has no time-out here: the watchdog fails the context. After a failure, waits for the device take
-// at most kGrace, and a launch in NCCL waits at most kSettleGrace for the abort.
+// at most kGrace. A thread inside NCCL's call waits until that returns; if the call has returned
+// but NCCL still works on the launch, it waits at most kSettleGrace for the abort.
 #include <chrono>
 #include <cstdint>
 #include <memory>
