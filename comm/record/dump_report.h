@@ -22,7 +22,9 @@ namespace meshift {
 // negative `ns`, which is unknown, gives -1.
 int64_t UnixNs(const DumpFile& file, int64_t ns);
 
-// The first call of a redistributor that some rank has begun and not ended.
+// The first call of a redistributor that some rank has begun and not ended, as far as records
+// remember it. A rank whose record has forgotten all its calls of the redistributor counts as one
+// that has made none.
 struct StuckCall {
   struct LateRank {
     int64_t rank = 0;
@@ -46,7 +48,7 @@ struct StuckCall {
   std::vector<int64_t> missing;  // ranks without a record of the redistributor
 };
 
-// The first call that two ranks of a redistributor have made with different plans.
+// The first call that two ranks of a redistributor remember with different plans.
 struct Disagreement {
   struct Side {
     std::string plan;
