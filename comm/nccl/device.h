@@ -48,8 +48,8 @@ struct ClockBase {
 };
 
 // An external allocator for device memory, such as a framework's. Both empty: Meshift allocates
-// from a CUDA memory pool of its own, or with cuMemAlloc if the device does not support pools. Any
-// thread may call them.
+// from a CUDA memory pool of its own, or with cuMemAlloc if the device does not support pools. They
+// may be called on any thread.
 struct MemorySource {
   std::function<void*(int64_t bytes)> allocate;  // returns null when out of memory
   std::function<void(void* memory)> free;
@@ -68,7 +68,7 @@ class CudaDevice {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   // Makes the context current on this thread for the Scope's lifetime, then restores the previous
-  // one.
+  // one. Does not report errors of CUDA.
   class Scope {
    public:
     explicit Scope(const CudaDevice& device);

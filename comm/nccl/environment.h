@@ -147,8 +147,8 @@ struct ApplyProfileOptions {
 };
 
 // Sets the profile's variables that are not set. A conflict is not an error: see complete().
-// FAILED_PRECONDITION if options.communicators is not 0; then nothing is changed. It cannot detect
-// communicators itself. `environment` must outlive the result.
+// FAILED_PRECONDITION if options.communicators is above 0; then nothing is changed. It cannot
+// detect communicators itself. `environment` must outlive the result.
 absl::StatusOr<AppliedProfile> ApplyNcclProfile(NcclProfile profile, const NcclVersion& version,
                                                 const ApplyProfileOptions& options,
                                                 Environment& environment);
@@ -160,10 +160,9 @@ struct NcclFinding {
   std::string why;                   // also if it does not
 };
 // Checks the variables that are known to affect the profile's promise. Loads the plugins that NCCL
-// would load (Environment::FindLibrary). kBatchInvariant judges the effect of its value, and also
-// plugins that NCCL would load and versions whose bits have not been measured. kTorchtitanVllm
-// compares values, since a peer must have the same, and also checks kernels and plugins that would
-// override them.
+// would load (Environment::FindLibrary). kBatchInvariant judges the effects of values, and also
+// these plugins, and versions whose bits have not been measured. kTorchtitanVllm compares values,
+// since a peer must have the same, and also checks kernels and plugins that would override them.
 std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
                                               const Environment& environment);
 

@@ -49,7 +49,7 @@ struct LoweringOptions {
 };
 
 // The program of `rank`. Takes O(members of its groups + its messages) per step, and O(all messages
-// + ranks) for a step from one mesh to another.
+// + ranks) for a step from one mesh to another, apart from sorting.
 //
 // A rank that is not in the mesh of the source (target) has a source (target) without elements. It
 // has no instructions for steps on a mesh that it is not in. But its program lists their groups,

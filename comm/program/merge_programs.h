@@ -30,10 +30,11 @@ struct MergePart {
   std::vector<int> calls;
 };
 
-// The program of all parts. Part i is its tensor i. Step k of the result has call k
-// of each part, and the local instructions before it; the last step also has all instructions after
-// its call. workspace_bytes is the sum of the parts', plus the largest buffer of a call, each
-// rounded up to kWorkspaceAlignment.
+// The program of all parts. Part i is its tensor i. Step k of the result has call k of each part,
+// and the local instructions before it; the last step also has all instructions after its call.
+// workspace_bytes is the sum of the parts', plus the largest buffer of a call, each rounded up to
+// kWorkspaceAlignment. one_buffer and consumes_source are set if they are set for any part; they
+// hold for the tensors of those parts only.
 //
 // REQUIRES: all parts are programs of one rank, with equally many `calls`; each step has at most
 // one call, and `calls` has every step with a call; those with groups have the same meshes; call k

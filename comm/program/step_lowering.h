@@ -40,8 +40,9 @@ class StepLowering {
   // this; call it for a rank that is not in the mesh.
   static void AddGroupOf(const Step& step, ProgramBuilder* build);
 
-  // INVALID_ARGUMENT if the step is invalid or does not match its shardings, or the workspace is
-  // too small. INTERNAL for a relabel, which AddCrossing lowers.
+  // REQUIRES: Lower() has checked the step's mesh dims, dtypes and shapes. INVALID_ARGUMENT if the
+  // step is otherwise invalid or does not match its shardings, or the workspace is too small.
+  // INTERNAL for a relabel, which AddCrossing lowers.
   absl::Status Add(const StepGeometry& g, const Sharding& before, const Step& step);
   // Lowers a plan without steps: copies `source` to `target`, which have equal boxes. In one buffer
   // of equal layouts it does nothing. INVALID_ARGUMENT: the workspace is too small.

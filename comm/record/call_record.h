@@ -8,8 +8,8 @@
 //   source->End(slot, {...});
 //
 // The record keeps the last RecordOptions::calls calls in memory. It is written to a file on
-// request, when the trigger file is touched, and on the engine's first failure if there is a folder
-// for it. Internal to comm/.
+// request, by the watchdog when the trigger file is touched, and on the engine's first failure if
+// there is a folder for it. Internal to comm/.
 //
 // The watchdog is one thread per engine, from the first recorded call until the last redistributor
 // is destroyed, unless RecordOptions::watchdog is false. It checks the oldest unfinished call of

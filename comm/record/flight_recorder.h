@@ -34,6 +34,7 @@
 namespace meshift {
 
 // By name of redistributor: the first call that all ranks remember, apart from those without calls.
+// REQUIRES: `files` are from ReadDump.
 std::map<std::string, int64_t> FirstCommonCalls(absl::Span<const DumpFile> files);
 
 // The pickle of one rank's record, with at most the last 200,000 entries. REQUIRES: `file` is from
