@@ -1,5 +1,5 @@
-// Finds the files of NCCL and its plugins that this process has loaded, and refuses a communicator
-// of another copy of NCCL: one copy cannot use the handles of another.
+// Finds the files of NCCL and its plugins that this process has loaded, by their names, and refuses
+// a communicator of another copy of NCCL: one copy cannot use the handles of another.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckOneCopy(*nccl, lent.function));
 //

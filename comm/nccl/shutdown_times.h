@@ -13,7 +13,8 @@ constexpr std::chrono::nanoseconds kGrace = std::chrono::milliseconds(300);
 // second.
 constexpr std::chrono::nanoseconds kSettleGrace = std::chrono::seconds(5);
 // How long Close() waits, after a failure, for NCCL's destroy calls, and then as long for its abort
-// calls, before it leaks their threads. Without a failure it waits until the set-up time-out.
+// calls, before it leaks their threads. Without a failure it waits until the set-up time-out, and
+// then fails.
 constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
 
 }  // namespace meshift

@@ -135,8 +135,9 @@ struct Program {
   // tensors are row-major. 0 on a rank in no mesh of the plan. MergePrograms() defines that of a
   // merged program.
   int64_t workspace_bytes = 0;
-  // Source and target may begin at the same address: no instruction reads the source after one has
-  // written to the target, except calls that run in place.
+  // Source and target (in a merged program, those of some tensors) may begin at the same address:
+  // no instruction reads the source after one has written to the target, except calls that run in
+  // place.
   bool one_buffer = false;
   // Instructions use the source's memory as scratch memory once they have read the source.
   bool consumes_source = false;

@@ -44,7 +44,7 @@ namespace meshift {
 class CallRecord;
 
 struct CallSourceOptions {
-  std::vector<int64_t> ranks;  // ascending
+  std::vector<int64_t> ranks;  // ascending; if empty, ReadDump() refuses the written record
   // Called by the watchdog's thread when a call has not ended in time, or a group has failed (then
   // `call` may be -1). It must end all calls of the source and call BeginFailure.
   std::function<void(int64_t call, const absl::Status& status)> on_failure;

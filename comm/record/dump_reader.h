@@ -82,7 +82,8 @@ struct DumpFile {
 // INVALID_ARGUMENT has the problem, and the byte of a syntax error. Skips unknown members. Missing
 // ones have their defaults, except `format`, `version`, the ranks of a redistributor and the code
 // of a failure, which are required. Time and memory are linear in the text, which may have at most
-// kMaxBytes, apart from the lists of ranks: together they have at most 2 * kMaxRanks.
+// kMaxBytes, apart from the lists of ranks: together they have at most 2 * kMaxRanks. Texts, calls,
+// plans, redistributors and steps have limits too (dump_reader.cc).
 absl::StatusOr<DumpFile> ReadDump(std::string_view text);
 
 // Parses ascending ranks below DumpFile::kMaxRanks: "0-3,7". INVALID_ARGUMENT: any other text.

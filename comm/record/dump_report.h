@@ -38,7 +38,7 @@ struct StuckCall {
   std::string plan;
   std::vector<std::string> groups;  // of the plan's steps, on one of its ranks: "0-3,7"
   std::vector<int64_t> in_it;       // ranks that run it, or in which it has failed
-  int64_t since_unix_ns = -1;       // when the first of these could run it, in ns since 1970
+  int64_t since_unix_ns = -1;       // ns since 1970 when the first could run it; -1: unknown
   std::vector<LateRank> late;       // ranks that have not made it
   std::vector<int64_t> held;        // ranks that have made it, but wait for earlier work
   std::vector<int64_t> issuing;     // ranks that are still issuing it

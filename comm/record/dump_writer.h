@@ -45,7 +45,8 @@ struct Dump {
 // has ranks.
 std::string DumpText(const Dump& dump);
 // Replaces the file atomically and syncs it to disk. Makes the folder if only its last part is
-// missing. Returns the path. UNAVAILABLE: the system refuses; the message names the path.
+// missing. May block as long as the file system does. Returns the path. UNAVAILABLE: the system
+// refuses; the message names the path.
 absl::StatusOr<std::string> WriteDump(const Dump& dump, const std::string& folder);
 // This machine's name; characters other than letters, digits and '.' become '-'. "host" if it is
 // unknown or empty.
