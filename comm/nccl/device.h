@@ -1,12 +1,12 @@
 // The CUDA device of one NCCL rank: its primary context, Meshift's kernels, pooled events, and
-// memory whose allocation and free do not wait for the device's work. Internal to comm/nccl.
+// memory from a pool, which usually does not wait for the device's work. Internal to comm/nccl.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, 0, /*timed=*/false));
 //   CudaDevice::Scope scope(*device);                 // its context is current on this thread
 //   MESHIFT_ASSIGN_OR_RETURN(CUevent event, device->TakeEvent(/*timed=*/false));
 //
-// Methods that call CUDA need a Scope on the calling thread: all but Open(), the accessors,
-// GiveEvent(), FreeLater(), Abandon() and LeakAtEnd(). Thread-safe.
+// Methods that call CUDA need a Scope on the calling thread: all but Open(), the destructor, the
+// accessors, GiveEvent(), FreeLater(), Abandon() and LeakAtEnd(). Thread-safe.
 #ifndef MESHIFT_COMM_NCCL_DEVICE_H_
 #define MESHIFT_COMM_NCCL_DEVICE_H_
 
@@ -34,7 +34,8 @@ struct DeviceStream {
 };
 
 // Whether both are certainly one stream, so that their work is in one order. CUDA may give the
-// handle of a destroyed stream to a later one, so equal handles are not enough.
+// handle of a destroyed stream to a later one, so equal handles are not enough. REQUIRES: the owner
+// of a lent CUstream keeps it while its Stream object exists.
 inline bool IsSameStream(const DeviceStream& before, const DeviceStream& now) {
   return before.handle == now.handle && (&before == &now || before.alive.load());
 }
@@ -47,7 +48,8 @@ struct ClockBase {
 };
 
 // An external allocator for device memory, such as a framework's. Both empty: Meshift allocates
-// from a CUDA memory pool of its own.
+// from a CUDA memory pool of its own, or with cuMemAlloc if the device does not support pools. They
+// may be called on any thread.
 struct MemorySource {
   std::function<void*(int64_t bytes)> allocate;  // returns null when out of memory
   std::function<void(void* memory)> free;
@@ -66,7 +68,7 @@ class CudaDevice {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   // Makes the context current on this thread for the Scope's lifetime, then restores the previous
-  // one.
+  // one. Does not report errors of CUDA.
   class Scope {
    public:
     explicit Scope(const CudaDevice& device);
@@ -102,17 +104,18 @@ class CudaDevice {
   // time since `base`; -1: not yet, or unknown.
   int64_t ReachedNs(const ClockBase& base, CUevent event) const;
 
-  // Memory aligned to 256 bytes. RESOURCE_EXHAUSTED if there is not enough. Does not wait for work
-  // of the device: memory comes from a pool that keeps freed memory, or from the MemorySource. But
-  // a device without memory pools uses cuMemAlloc and cuMemFree, which may wait.
+  // Memory aligned to 256 bytes (a MemorySource must give such memory). RESOURCE_EXHAUSTED if there
+  // is not enough. Does not wait for work of the device: memory comes from a pool that keeps freed
+  // memory. But a MemorySource may wait, and a device without memory pools uses cuMemAlloc and
+  // cuMemFree, which may wait.
   absl::StatusOr<CUdeviceptr> Allocate(int64_t bytes);
   // Frees `memory` during a later Allocate once `event` (null: none) is reached, at the latest with
   // the device, unless that leaks its memory. Takes ownership of the event, which is not a timed
-  // one.
+  // one. After Abandon() or LeakAtEnd() no Allocate frees memory.
   void FreeLater(CUdeviceptr memory, CUevent event);
-  // The caller stops waiting for `event`, an event of the pool. If it is still not reached when the
-  // device is destroyed, the memory, streams and kernels are leaked: freeing them would wait for
-  // work that may never end.
+  // The caller stops waiting for `event`, an event of the pool. The destructor waits at most 200 ms
+  // for all such events. If one is still not reached, the memory, streams and kernels are leaked:
+  // freeing them would wait for work that may never end.
   void Abandon(CUevent event);
   // Abandons all work on the utility stream.
   void AbandonUtility();

@@ -60,7 +60,7 @@ struct LoadedNccl {
 };
 // Loads the library that MESHIFT_NCCL_LIBRARY names, else libnccl.so.2; it stays loaded. Does not
 // load the CUDA driver. UNAVAILABLE if the library is not found or does not give its version,
-// FAILED_PRECONDITION if it is not NCCL.
+// FAILED_PRECONDITION if it is not NCCL. Does not refuse old versions.
 absl::StatusOr<LoadedNccl> FindLoadedNccl();
 
 struct NcclSetting {
@@ -88,10 +88,11 @@ class Environment {
 
 // The settings that NCCL finds. A variable of the process has precedence. Otherwise the lines
 // NAME=value of NCCL's configuration files count, in this order: the file that NCCL_CONF_FILE
-// names, or else .nccl.conf in the user's home; then /etc/nccl.conf. The constructor reads the
-// files once. It does not read a FIFO, a device (except /dev/null, which is empty) or a file larger
-// than a MiB: variables that are not set then read "unknown: FILE is ...", which breaks every
-// promise. `process` must outlive this.
+// names, or else .nccl.conf in the user's home (of the user database, not $HOME); then
+// /etc/nccl.conf. The constructor reads the files once. It does not read a FIFO, a device (except
+// /dev/null, which is empty) or a file larger than a MiB: variables that are not set then read
+// "unknown: FILE is ...", which breaks each promise that depends on one of them. `process` must
+// outlive this.
 class NcclEnvironment final : public Environment {
  public:
   explicit NcclEnvironment(Environment& process);
@@ -126,7 +127,8 @@ struct NcclChange {
 class AppliedProfile {
  public:
   absl::Span<const NcclChange> changes() const { return changes_; }  // one per setting
-  // Whether all variables had, or were given, the profile's values.
+  // Whether all variables had, or were given, the profile's values. It does not show whether the
+  // profile's promise holds: see WhyUnfit() and CheckNcclEnvironment().
   bool complete() const;
   // Restores the previous value of each variable that the profile changed, unless it no longer has
   // the profile's value. The destructor does not. May be called twice.
@@ -144,8 +146,9 @@ struct ApplyProfileOptions {
   int64_t communicators = 0;  // that this process has made; must be 0
 };
 
-// Sets the profile's variables that are not set. FAILED_PRECONDITION if communicators exist; then
-// nothing is changed. `environment` must outlive the result.
+// Sets the profile's variables that are not set. A conflict is not an error: see complete().
+// FAILED_PRECONDITION if options.communicators is above 0; then nothing is changed. It cannot
+// detect communicators itself. `environment` must outlive the result.
 absl::StatusOr<AppliedProfile> ApplyNcclProfile(NcclProfile profile, const NcclVersion& version,
                                                 const ApplyProfileOptions& options,
                                                 Environment& environment);
@@ -156,10 +159,10 @@ struct NcclFinding {
   bool breaks = false;               // whether it breaks the profile's promise
   std::string why;                   // also if it does not
 };
-// Checks each variable that the profile's promise depends on. kBatchInvariant judges the effect of
-// its value, and also plugins that NCCL would load and versions whose bits have not been measured.
-// kTorchtitanVllm compares values, since a peer must have the same, and also checks kernels and
-// plugins that would override them.
+// Checks the variables that are known to affect the profile's promise. Loads the plugins that NCCL
+// would load (Environment::FindLibrary). kBatchInvariant judges the effects of values, and also
+// these plugins, and versions whose bits have not been measured. kTorchtitanVllm compares values,
+// since a peer must have the same, and also checks kernels and plugins that would override them.
 std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
                                               const Environment& environment);
 

@@ -16,7 +16,8 @@
 // ncclCommAbort waits for three things: the ranks of the same host must call it too, work on the
 // device must end, and graphs with captured operations must be destroyed. Kernels of another
 // communicator may delay these, so all communicators that exist are aborted in one NCCL group, on a
-// thread of its own. Those that are being made are aborted after it.
+// thread of its own. Those that are being made are aborted after it; Adopt() may wait for such an
+// abort.
 //
 // Thread-safe. A lent communicator is never ended. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_GROUPS_H_
@@ -61,7 +62,7 @@ struct NcclGroup {
   int64_t calls = 0;         // launched so far, not counting captured ones
   uint64_t last_launch = 0;  // its number; 0: none
 
-  // Null before Adopt(), and once a thread has taken the handle to end the communicator.
+  // Null before Add() or Adopt(), and once a thread has taken the handle to end the communicator.
   ncclComm_t comm() const { return comm_.load(std::memory_order_acquire); }
   std::string ToString() const;  // "group {0,1,4}"
 
@@ -85,14 +86,15 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   // handle; it is valid as long as the group.
   ncclComm_t* Make(const std::shared_ptr<NcclGroup>& group);
   // Gives the new handle to the group, after the call that makes it. False: the abort of all
-  // communicators has begun, and ends this one too.
+  // communicators has begun, and ends this one too; the call may wait for that.
   bool Adopt(NcclGroup& group);
   // Removes a group whose communicator was not made. NCCL must not store its handle any more.
   void Drop(const NcclGroup& group);
   std::vector<std::shared_ptr<NcclGroup>> all() const;
 
-  // Begin and End surround each NCCL call for a group. False: the communicator has ended, and no
-  // call may be made.
+  // Begin and End surround each NCCL call for a group. False: an abort has begun, or the
+  // communicator has ended or is not made yet; then no call may be made, and End must not be
+  // called.
   bool Begin(NcclGroup& group);
   // `through`: NCCL has finished with the call.
   void End(NcclGroup& group, bool through);
@@ -102,7 +104,7 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   // `result` of a call for the group as a Status, with NCCL's last error text about it.
   absl::Status StatusOf(const NcclGroup& group, ncclResult_t result, const char* function) const;
   // The first asynchronous error of any group. Does not ask lent groups, or non-blocking ones with
-  // an unfinished call.
+  // an unfinished call. OK once an abort has begun.
   absl::Status AsyncErrors();
 
   // Takes the handle, for the caller to end the communicator; null: another thread has taken it.

@@ -6,12 +6,12 @@
 //   ... NCCL's call ...
 //   MESHIFT_RETURN_IF_ERROR(launches.Close());      // its number is launches.last()
 //
-// At most `in_flight` launches run at once. On the device, launch n waits for launch n - in_flight
-// and for the last launch of its group. So among the launches whose numbers are equal modulo
-// in_flight, only the first that has not ended can run.
+// At most `in_flight` launches run at once, not counting captured ones. On the device, launch n
+// waits for launch n - in_flight and for the last launch of its group. So among the launches whose
+// numbers are equal modulo in_flight, only the first that has not ended can run.
 //
-// Launches captured into a CUDA graph are neither numbered nor remembered. Errors are the driver's.
-// Internal to comm/nccl.
+// Launches captured into a CUDA graph are neither numbered nor remembered. CheckTimeouts() sees one
+// only while it is inside NCCL. Errors are the driver's. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_LAUNCHES_H_
 #define MESHIFT_COMM_NCCL_LAUNCHES_H_
 
@@ -44,10 +44,11 @@ struct CallText {
 class Launches {
  public:
   static constexpr uint64_t kFirstCapacity = 256;  // launches; grows on demand
-  // Makes the events for kFirstCapacity launches.
+  // Makes the events for kFirstCapacity launches. Needs a scope of the device. REQUIRES: in_flight
+  // >= 1.
   static absl::StatusOr<std::unique_ptr<Launches>> Create(std::shared_ptr<CudaDevice> device,
                                                           int in_flight);
-  // Returns its events to the device. Launches that have not ended are abandoned
+  // Returns its events to the device. Launches that are not known to have ended are abandoned
   // (CudaDevice::Abandon).
   ~Launches();
   Launches(const Launches&) = delete;
@@ -59,7 +60,8 @@ class Launches {
   // the set-up time-out counts. `capture`: the id of the capture that the stream is part of, or 0.
   absl::Status Open(const std::shared_ptr<NcclGroup>& group, const CallText& text, bool setup,
                     const std::shared_ptr<DeviceStream>& stream, uint64_t capture);
-  // The opened launch is on its stream. A captured one is forgotten.
+  // The opened launch is on its stream. A captured one is forgotten, and so is any one after an
+  // error.
   absl::Status Close();
   // The opened launch has failed and will not be on its stream.
   void Drop();
@@ -82,7 +84,9 @@ class Launches {
   };
   // Called periodically. A launch's time counts from the first CheckTimeouts() at which it could
   // run: the earlier work of its stream, the previous launch of its group and the launch
-  // `in_flight` numbers before it have ended.
+  // `in_flight` numbers before it have ended. A launch inside NCCL does not wait for its stream or
+  // its group: its time counts once the launches a multiple of `in_flight` numbers before it have
+  // ended, or at once if it is captured.
   absl::StatusOr<std::optional<Late>> CheckTimeouts(const Timeouts& timeouts);
 
  private:

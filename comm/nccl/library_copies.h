@@ -1,9 +1,10 @@
-// Finds the files of NCCL and its plugins that this process has loaded, and refuses a communicator
-// of another copy of NCCL: one copy cannot use the handles of another.
+// Finds the files of NCCL and its plugins that this process has loaded, by their names, and refuses
+// a communicator of another copy of NCCL: one copy cannot use the handles of another.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckOneCopy(*nccl, lent.function));
 //
-// Finds no copy that is linked into a file of another name. Thread-safe. Internal to comm/nccl.
+// Finds neither a copy that is linked into a file of another name, nor a plugin of another name.
+// Thread-safe. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_LIBRARY_COPIES_H_
 #define MESHIFT_COMM_NCCL_LIBRARY_COPIES_H_
 
@@ -28,7 +29,8 @@ std::vector<std::string> LoadedNcclPlugins();
 std::string DescribeNccl(const NcclLibrary& nccl);
 
 // Checks that `nccl` is the copy that made a communicator. `function`: any function of that copy;
-// null: unknown, so the process must have one copy only. FAILED_PRECONDITION names both files.
+// null: unknown, so the process must have no other copy that LoadedNcclFiles() finds.
+// FAILED_PRECONDITION names both files.
 absl::Status CheckOneCopy(const NcclLibrary& nccl, const void* function);
 
 }  // namespace meshift

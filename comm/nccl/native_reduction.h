@@ -1,6 +1,6 @@
 // Tells which reductions NCCL does itself, and by which ncclRedOp_t. They have the arithmetic of
-// comm/kernels/reduce.h, except for the order, the payload of NaN, and the rounding of f16 and
-// bf16. Makes no call of NCCL. Internal to comm/nccl.
+// comm/kernels/reduce.h, except for the order, the bits of a NaN, and the rounding of f16 and bf16.
+// Makes no call of NCCL. Internal to comm/nccl.
 //
 //   NativeReductionOf(DType::kF32, {ReduceOp::kAvg, 8});   // a sum of floats; then divide by 8
 //   NativeReductionOf(DType::kF16, {ReduceOp::kAvg, 8});   // none: it would be rounded twice

@@ -45,8 +45,8 @@ absl::Status NcclCommunicator::SetBegins(std::string_view call, absl::Span<const
   return absl::OkStatus();
 }
 
-// One NCCL group of reductions, one to each member: one tree or ring computes a member's block, as
-// in ncclReduceScatter.
+// If NCCL has the reduction, one NCCL group of reductions, one to each member with a block that is
+// not empty. Else ReduceScatterSliced().
 absl::Status NcclCommunicator::ReduceScatterV(const void* send, void* recv,
                                               absl::Span<const int64_t> counts, DType dtype,
                                               const Reduction& reduction, Stream& stream) {
@@ -79,7 +79,7 @@ absl::Status NcclCommunicator::ReduceScatterV(const void* send, void* recv,
                                             reduction.divisor, own->handle());
 }
 
-// One NCCL group of broadcasts, one from each member.
+// One NCCL group of broadcasts, one from each member with a block that is not empty.
 absl::Status NcclCommunicator::AllGatherV(const void* send, void* recv,
                                           absl::Span<const int64_t> counts, DType dtype,
                                           Stream& stream) {

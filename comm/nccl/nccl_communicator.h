@@ -4,15 +4,17 @@
 //   communicator.AllReduce(in, out, count, DType::kBF16, {.op = ReduceOp::kSum}, *stream);
 //
 // INVALID_ARGUMENT: a stream of another engine, or bad arguments; RESOURCE_EXHAUSTED: no scratch
-// memory; otherwise the errors of the context and the driver. One thread at a time. Internal to
-// comm/nccl.
+// memory; UNIMPLEMENTED: CallSymmetric() where SupportOf() is kNone; otherwise the errors of the
+// context and the driver. One thread at a time, but any thread may call Abort() and Health().
+// Internal to comm/nccl.
 //
 // Reductions that NCCL does not do itself (native_reduction.h) are cut into slices: each member
 // receives its slice of every other contribution, reduces them in ascending order of members (f8,
-// f16 and bf16 in f32), and the results are gathered. Small all-reduces gather all contributions
-// instead, and every member reduces them. Both need scratch memory. A communicator keeps it, and
-// replaces it when a call needs more, but not while a graph is captured (FAILED_PRECONDITION).
-// Reserve() allocates it beforehand.
+// f16 and bf16 in f32), and an all-reduce gathers the results. Small all-reduces gather all
+// contributions instead, and every member reduces them. Both need scratch memory. A communicator
+// keeps it, and replaces it when a call needs more, but not while a graph is captured
+// (FAILED_PRECONDITION). Reserve() allocates it beforehand. A graph that uses it must not run after
+// the communicator is destroyed.
 #ifndef MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 #define MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 

@@ -20,18 +20,21 @@
 
 namespace meshift {
 
-// INVALID_ARGUMENT names an invalid option.
+// INVALID_ARGUMENT names an invalid option. Checks the time-outs, cta_share, min_ctas, max_ctas and
+// max_in_flight; NCCL and the device check the others.
 absl::Status CheckOptions(const NcclOptions& options);
 
 // The configuration of communicators on a device with `num_sms` multiprocessors. `options` must
 // outlive it (netName points into it).
 ncclConfig_t ConfigOf(const NcclOptions& options, int num_sms);
 
-// How many collectives may run at once so that their thread blocks fit on the device; 1 to 16.
-// Counts NCCL's variables in `environment`, which override the configuration.
+// How many collectives may run at once so that their thread blocks fit on cta_share of the device;
+// 1 to 16, also if one alone does not fit. At most options.max_in_flight, if that is set. Counts
+// NCCL's variables in `environment`, which override the configuration.
 int MaxInFlight(const NcclOptions& options, int num_sms, const Environment& environment);
 
-// The name of a group in NCCL's tools: "meshift:tp[0-7]", "meshift[0,2,4]". `ranks` ascend.
+// The name of a group in NCCL's tools: "meshift:tp[0-7]", "meshift[0,2,4]". `ranks` ascend. A list
+// of more than 8 ranks with gaps is shortened, so two groups may have one name.
 std::string CommNameOf(const std::string& name, absl::Span<const int64_t> ranks);
 
 }  // namespace meshift

@@ -1,4 +1,5 @@
-// Replaces nccl_start.cc in a build without CUDA: StartNcclEngine returns UNIMPLEMENTED.
+// Replaces nccl_start.cc in a build without CUDA: StartNcclEngine returns UNIMPLEMENTED, and
+// NcclAbsence the reason.
 #include <cuda_absence.h>
 
 #include "base/status.h"

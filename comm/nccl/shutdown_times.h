@@ -8,10 +8,13 @@ namespace meshift {
 
 // How long a waiting thread gives work on the device to end.
 constexpr std::chrono::nanoseconds kGrace = std::chrono::milliseconds(300);
-// How long a failed call, whose launch NCCL still works on, waits for the abort. An abort takes 0.6
-// to 1.0 s, since NCCL's threads poll every half second.
+// How long a failed call, whose launch NCCL still works on, waits for the abort, or for NCCL on a
+// lent communicator. An abort usually takes 0.6 to 1.0 s, since NCCL's threads poll every half
+// second.
 constexpr std::chrono::nanoseconds kSettleGrace = std::chrono::seconds(5);
-// How long Close() waits for NCCL's destroy or abort calls before it leaks their threads.
+// How long Close() waits, after a failure, for NCCL's destroy calls, and then as long for its abort
+// calls, before it leaks their threads. Without a failure it waits until the set-up time-out, and
+// then fails.
 constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
 
 }  // namespace meshift

@@ -25,7 +25,8 @@ class SideThread {
                                            std::function<bool()> work);
   // Detaches the thread if `work` has not returned; it keeps the device alive.
   ~SideThread();
-  // Waits at most `patience` for `work`. True: it has returned true.
+  // Waits at most `patience` for `work`. True: it has returned true. False: it has returned false,
+  // or has not returned.
   bool Await(std::chrono::nanoseconds patience);
   // Whether `work` has returned.
   bool IsDone();

@@ -4,8 +4,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto event, NcclEvent::Create(context));
 //   MESHIFT_RETURN_IF_ERROR(event->Record(*stream));       // then event->Delay(*other_stream)
 //
-// One thread at a time uses a stream. Errors that a declaration does not name are those of the
-// context and the driver. Internal to comm/nccl.
+// One thread at a time uses a stream. NcclEvent::Record() must not run during another call on the
+// event. Errors that a declaration does not name are those of the context and the driver. Internal
+// to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_STREAMS_H_
 #define MESHIFT_COMM_NCCL_STREAMS_H_
 
@@ -27,7 +28,8 @@ class NcclStream final : public Stream {
   // Creates a CUstream, which the result owns.
   static absl::StatusOr<std::unique_ptr<NcclStream>> Create(std::shared_ptr<NcclContext> context);
   // Wraps `stream`. If `lent`, its owner keeps it: the destructor neither waits for it nor destroys
-  // it.
+  // it. Else the destructor waits for its work and destroys it, or leaks it if MayUseStreams() has
+  // an error.
   NcclStream(std::shared_ptr<NcclContext> context, CUstream stream, bool lent);
   ~NcclStream() override;
 
@@ -56,11 +58,13 @@ class NcclEvent final : public Event {
 
   // Records the event on `stream`, replacing an earlier record.
   absl::Status Record(const NcclStream& stream);
-  // Makes later work on `stream` wait for the event. INVALID_ARGUMENT if it was not recorded. CUDA
-  // allows no wait between work inside and outside of a graph; such a wait is left out.
+  // Makes later work on `stream` wait for the event. INVALID_ARGUMENT if it was not recorded. If
+  // the event is part of a capture that lasts, the stream joins the capture. CUDA allows no other
+  // wait between work inside and outside of a graph; such a wait is left out, and the result is OK.
   absl::Status Delay(const NcclStream& stream) const;
 
   int64_t ReachedNs() const override;
+  // After a failure of the context, true only if the event's time is known and before the failure.
   bool IsReached() const override;
   bool InGraph() const override { return capture_ != 0; }  // then the host cannot wait for it
   const NcclContext* context() const { return context_.get(); }

@@ -26,14 +26,17 @@ namespace meshift {
 class NcclSymmetricBuffer final : public SymmetricBuffer {
  public:
   // Allocates memory, which must then be registered. RESOURCE_EXHAUSTED if NCCL cannot allocate it.
+  // REQUIRES: WhyNoWindows() is empty.
   static absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> Create(
       std::shared_ptr<NcclContext> context, std::shared_ptr<NcclGroup> group, int64_t number,
       int64_t bytes);
-  // Waits for all work so far, deregisters and frees the memory. If the context has failed or
-  // ended, or NCCL refuses, the memory is leaked, since its work may never end.
+  // Waits for all work so far, deregisters and frees the memory; frees memory that was not
+  // registered at once. If the context has failed or ended, or NCCL refuses, the memory is leaked,
+  // since its work may never end.
   ~NcclSymmetricBuffer() override;
 
-  // Collective over the group.
+  // Collective over the group. OK also if NCCL does not support symmetric memory for the group:
+  // calls then run as on other memory. Other errors are those of NcclContext::RegisterWindow().
   absl::Status Register();
 
   void* data() const override { return data_; }
@@ -57,7 +60,8 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
   ncclWindow_t window_ = nullptr;
 };
 
-// Why this rank cannot register memory with this group; empty if it can.
+// Why this rank cannot register memory with this group; empty if nothing known prevents it. Checks
+// only NCCL's functions and the permission to split; NCCL may still refuse.
 std::string WhyNoWindows(const NcclLibrary& nccl, const NcclGroup& group);
 
 }  // namespace meshift

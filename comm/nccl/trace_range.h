@@ -1,6 +1,6 @@
 // An NVTX range: NVIDIA's tools, such as Nsight Systems, show the time from its construction to its
-// destruction on this thread. Without a tool it costs a load and a branch; without NVTX's header it
-// does nothing.
+// destruction on this thread. Without a tool it costs a load and a branch, after the first range of
+// the process; without NVTX's header it does nothing.
 //
 //   const TraceRange range("meshift:a[0-3]");
 //

@@ -8,7 +8,9 @@
 //
 // Entries are separated by ';'. The first may omit the name of a function, and then applies to all.
 // A later entry replaces an earlier one of its function. '^' excludes the names. Names are compared
-// without case; spaces are not removed. Knows the names of NCCL 2.28. Internal to comm/nccl.
+// without case; spaces are not removed. Knows the names and rules of NCCL 2.28. It differs from
+// NCCL 2.31 and later, where a function that no entry names may have no algorithm. Internal to
+// comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_TUNING_LIST_H_
 #define MESHIFT_COMM_NCCL_TUNING_LIST_H_
 
@@ -31,7 +33,7 @@ std::string_view Name(NcclFunction function);
 // Immutable.
 class TuningList {
  public:
-  // INVALID_ARGUMENT names the token for which NCCL would refuse the text, and with it every
+  // INVALID_ARGUMENT names the token for which NCCL would refuse the text, and then make no
   // communicator. An empty text allows everything.
   static absl::StatusOr<TuningList> Algorithms(std::string_view text);
   static absl::StatusOr<TuningList> Protocols(std::string_view text);

@@ -19,7 +19,7 @@ class Watchdog {
  public:
   // Calls `check` after each wait. `interval` is called before each wait, and returns its length.
   Watchdog(std::function<void()> check, std::function<std::chrono::nanoseconds()> interval);
-  // Waits for a running call of `check`.
+  // Waits for a running call of `check` or `interval`, but not for the length of the interval.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

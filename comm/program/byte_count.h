@@ -24,7 +24,7 @@ inline int64_t BlockBytes(int64_t block_bytes, int64_t n) {
 }
 
 // The same for blocks of unequal sizes, `all_bytes` together, and the member whose own block has
-// `block_bytes`.
+// `block_bytes`. REQUIRES: block_bytes <= all_bytes.
 inline int64_t RaggedBytes(int64_t all_bytes, int64_t block_bytes) {
   return all_bytes - block_bytes;
 }

@@ -5,10 +5,11 @@
 //   for (const std::vector<int>& run : Coalesce(traits, max_total)) { ... merge plans `run` ... }
 //
 // Plans may run together if their collectives match: the same kinds, over the same mesh dims of the
-// same meshes, in the same order. An all_reduce or reduce_scatter must also have the same dtype,
-// operation and divisor.
+// same meshes, in the same order. All steps that send messages, such as all_to_all and permute, are
+// one kind. Plans without collectives match on any meshes. An all_reduce or reduce_scatter must
+// also have the same dtype, operation and divisor.
 //
-// A plan runs alone if it has an all_reduce or reduce_scatter in ascending order, which takes
+// A plan runs alone if it has an all_reduce or reduce_scatter in ascending order, which may take
 // several calls, or one under a promise of more than `replicas`, since then no element's bits may
 // depend on the other data in the call. A plan also runs alone if a step sends many bytes: merged
 // data is copied once more on both sides, which is only worth it if a collective's start takes

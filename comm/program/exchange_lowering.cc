@@ -1,7 +1,7 @@
 // Implements the part of StepLowering (step_lowering.h) for steps that send messages of exact size:
 // all_to_all, exchange, and crossings from one mesh to another. A message that is contiguous in
 // memory is sent from, or received at, its place; others are packed. INVALID_ARGUMENT: the
-// workspace is too small.
+// workspace is too small, or a crossing's reduction is invalid.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -27,12 +27,13 @@ struct Part {
 };
 
 // Senders and Receivers return non-empty parts by ascending `number`, with this rank's part to
-// itself. O(parts * log(parts) + members).
+// itself, if there is one. O(parts * log(parts) + members).
 
-// The members that hold, before the step, parts of this rank's box after it.
+// The senders of this rank's box after the step: one holder of each part before it. Among copies it
+// is the member with this rank's coordinates on the group's mesh dims that do not cut before.
 std::vector<Part> Senders(const StepGeometry& geometry, const Members& members,
                           absl::Span<const int64_t> me);
-// The members that receive parts of this rank's box before the step.
+// The members that have this rank among their senders, and the parts that they receive from it.
 std::vector<Part> Receivers(const StepGeometry& geometry, const Members& members,
                             absl::Span<const int64_t> me);
 

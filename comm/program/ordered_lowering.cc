@@ -1,8 +1,9 @@
 // Implements StepLowering::OrderedAllReduce and OrderedReduceScatter (step_lowering.h): reductions
 // in ascending order of coordinates. Every member owns a slice of the result: it receives all
-// contributions to the slice and reduces them in order; an all_reduce then gathers the slices. So
-// an element's bits depend neither on its position in the tensor nor on the links between ranks.
-// A piece (ProgramBuilder::TakePiece) holds all contributions to this rank's slice.
+// contributions to the slice and reduces them in order, or first inside the blocks of
+// Step::reduce_block; an all_reduce then gathers the slices. Slices may be empty. So an element's
+// bits depend neither on its position in the tensor nor on the links between ranks. A piece
+// (ProgramBuilder::TakePiece) holds all contributions to this rank's slice.
 #include <algorithm>
 #include <cstdint>
 #include <utility>

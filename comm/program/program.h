@@ -41,8 +41,8 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-// A BoxCopy (meshift/engine.h) of elements of the instruction's dtype. Dims of size 1 are dropped,
-// and dims that are contiguous on both sides are merged; at least one dim is left.
+// A BoxCopy (meshift/engine.h) of elements of the instruction's dtype. Lower() drops dims of size 1
+// and merges dims that are contiguous on both sides; at least one dim is left.
 struct ProgramCopy {
   Location src;
   Location dst;
@@ -132,10 +132,12 @@ struct Program {
   // The plan's workspace_bytes, equal on all ranks, if plan and call have separate buffers
   // (Buffers::kTwo), both tensors are row-major, and the source is not consumed. Else the bytes
   // that this program needs: not more than the plan's if the plan was made for such buffers and the
-  // tensors are row-major. 0 on a rank in no mesh of the plan.
+  // tensors are row-major. 0 on a rank in no mesh of the plan. MergePrograms() defines that of a
+  // merged program.
   int64_t workspace_bytes = 0;
-  // Source and target may begin at the same address: no instruction reads the source after one has
-  // written to the target, except calls that run in place.
+  // Source and target (in a merged program, those of some tensors) may begin at the same address:
+  // no instruction reads the source after one has written to the target, except calls that run in
+  // place.
   bool one_buffer = false;
   // Instructions use the source's memory as scratch memory once they have read the source.
   bool consumes_source = false;

@@ -7,9 +7,9 @@
 //   build.AddCopy(build.in(), build.out(), part);
 //   Program program = std::move(build).Finish();
 //
-// The caller calls BeginStep once per step of the plan, in order; a plan without steps needs none.
-// A value is the data between two steps; a piece is scratch memory of one step. Adding an
-// instruction invalidates the references to earlier ones.
+// The caller calls BeginStep once per step of the plan, in order; a plan without steps needs none,
+// and may then only add copies and take pieces. A value is the data between two steps; a piece is
+// scratch memory of one step. Adding an instruction invalidates the references to earlier ones.
 #ifndef MESHIFT_COMM_PROGRAM_PROGRAM_BUILDER_H_
 #define MESHIFT_COMM_PROGRAM_PROGRAM_BUILDER_H_
 
@@ -48,7 +48,7 @@ struct Value {
 struct ProgramMemory {
   Value source;
   Value target;
-  int64_t workspace_bytes = 0;  // the limit
+  int64_t workspace_bytes = 0;  // the limit; rounded down to a multiple of kWorkspaceAlignment
   // The source's memory is scratch memory once it was read. REQUIRES: the source is row-major.
   bool consume_source = false;
   // Only pieces may lie in the scratch memory, from the second step on. Then no rank needs more

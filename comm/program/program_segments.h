@@ -23,9 +23,9 @@ struct ProgramSegment {
 };
 
 // All instructions in order, in as few segments as possible, at least one. With `by_step`, no
-// segment has instructions of several steps. A local instruction belongs to the call of its own
-// step. In a step without a call it belongs to the call before it, or if there is none, to the next
-// one.
+// segment has instructions of several steps. REQUIRES: all calls of a step are over one group. A
+// local instruction belongs to the call of its own step. In a step without a call it belongs to the
+// call before it, or if there is none, to the next one.
 std::vector<ProgramSegment> SegmentsOf(const Program& program, bool by_step = false);
 
 }  // namespace meshift

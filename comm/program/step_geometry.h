@@ -75,7 +75,8 @@ struct MovedDim {
 class StepGeometry {
  public:
   // INVALID_ARGUMENT: a mesh dim whose cut changes is not among the step's. `step` must outlive the
-  // result. REQUIRES: `before` and step.after have the same mesh and shape.
+  // result. REQUIRES: `before` and step.after have the same mesh and shape, and step.mesh_dims are
+  // dims of that mesh.
   static absl::StatusOr<StepGeometry> Create(const Sharding& before, const Step& step,
                                              absl::Span<const int64_t> me);
 

@@ -36,13 +36,16 @@ class StepLowering {
       : mesh_(mesh), rank_(rank), me_(std::move(me)), build_(*build), one_buffer_(one_buffer) {}
 
   // Adds the group of a collective step to the program, unless the tensor has no elements. Every
-  // rank must do this, even if its group has nothing to do or it is in no group.
+  // rank needs the group, even if its group has nothing to do or it is in no group. Add() does
+  // this; call it for a rank that is not in the mesh.
   static void AddGroupOf(const Step& step, ProgramBuilder* build);
 
-  // INVALID_ARGUMENT if the step is invalid or does not match its shardings, or the workspace is
-  // too small. INTERNAL for a relabel, which AddCrossing lowers.
+  // REQUIRES: Lower() has checked the step's mesh dims, dtypes and shapes. INVALID_ARGUMENT if the
+  // step is otherwise invalid or does not match its shardings, or the workspace is too small.
+  // INTERNAL for a relabel, which AddCrossing lowers.
   absl::Status Add(const StepGeometry& g, const Sharding& before, const Step& step);
-  // Lowers a plan without steps: copies `source` to `target`.
+  // Lowers a plan without steps: copies `source` to `target`, which have equal boxes. In one buffer
+  // of equal layouts it does nothing. INVALID_ARGUMENT: the workspace is too small.
   absl::Status AddWithoutSteps(const Value& source, const Value& target);
   // Lowers a step to another mesh, an exchange or relabel with the messages of `crossing`. The mesh
   // of this object must be the one-dimensional mesh of all ranks of both (UnionMesh).

@@ -8,14 +8,15 @@
 //   source->End(slot, {...});
 //
 // The record keeps the last RecordOptions::calls calls in memory. It is written to a file on
-// request, and on the engine's first failure if there is a folder for it. Internal to comm/.
+// request, by the watchdog when the trigger file is touched, and on the engine's first failure if
+// there is a folder for it. Internal to comm/.
 //
 // The watchdog is one thread per engine, from the first recorded call until the last redistributor
 // is destroyed, unless RecordOptions::watchdog is false. It checks the oldest unfinished call of
-// each redistributor. The time-out counts from the time when that call could run: the latest of
-// when it was issued, when the calls before it ended, and when the events that it waits for were
-// reached. In an engine without a thread of its own only attended time counts
-// (CallerProgress::AttendedSinceNs).
+// each redistributor. It does not see captured calls, nor calls for which Begin() returned null.
+// The time-out counts from the time when that call could run: the latest of when it was issued,
+// when the calls before it ended, and when the events that it waits for were reached. In an engine
+// without a thread of its own only attended time counts (CallerProgress::AttendedSinceNs).
 #ifndef MESHIFT_COMM_RECORD_CALL_RECORD_H_
 #define MESHIFT_COMM_RECORD_CALL_RECORD_H_
 
@@ -43,7 +44,7 @@ namespace meshift {
 class CallRecord;
 
 struct CallSourceOptions {
-  std::vector<int64_t> ranks;  // ascending
+  std::vector<int64_t> ranks;  // ascending; if empty, ReadDump() refuses the written record
   // Called by the watchdog's thread when a call has not ended in time, or a group has failed (then
   // `call` may be -1). It must end all calls of the source and call BeginFailure.
   std::function<void(int64_t call, const absl::Status& status)> on_failure;
@@ -68,15 +69,16 @@ class CallSource {
   // state.
   void BeginFailure(const absl::Status& status);
   // Writes the record if this was the engine's first failure and there is a folder for it: on this
-  // thread if `may_block` or without a watchdog; else on the watchdog's. With `may_block` the
-  // watchdog may begin first: then this returns at once, and AwaitDump() waits for the record.
+  // thread if `may_block` or without a watchdog; else on the watchdog's. After all sources have
+  // left, it writes on this thread too. With `may_block` the watchdog may begin first: then this
+  // returns at once, and AwaitDump() waits for the record.
   void EndFailure(bool may_block);
   // Ends the watching of its calls; waits for a running `on_failure` or `health`. The last source
   // to leave waits for the watchdog's thread to end. BeginFailure and EndFailure are still allowed.
-  // May be called twice, by one thread.
+  // May be called twice, by one thread, but not by `on_failure` or `health`.
   void Leave();
   // "ranks 0-3 #0": the ranks, shortened if they are many, and a number among the sources with
-  // these ranks. Equal on all of them.
+  // these ranks. Equal on all of them if they make their sources in the same order.
   const std::string& name() const { return name_; }
 
  private:

@@ -7,7 +7,8 @@
 //   ... on another thread ...
 //   ring.Poll(&oldest);
 //
-// A new call replaces the oldest one that is not being issued. Begin takes a lock, End none. Begin
+// A new call replaces the oldest one that is not being issued. The ring keeps one replaced call in
+// flight per source, until it ends or the source is removed. Begin takes a lock, End none. Begin
 // and End do not allocate in a steady state: the events of finished calls are reused. Times in ns
 // are on the steady clock.
 #ifndef MESHIFT_COMM_RECORD_CALL_RING_H_
@@ -114,17 +115,18 @@ struct OldestCall {
 class CallRing {
  public:
   using Reporter = std::function<void(const EndedCall&)>;
-  // `size` is the number of slots. `report` may be null; it gets each call that Poll() or Begin()
-  // finds ended, or that lost its slot before, unless its source is closed. It runs under the lock
-  // and must not call the ring. `engine` must outlive all sources.
+  // `size` is the number of slots. `report` may be null; it gets each call that Poll(), Snapshot(),
+  // Begin() or RemoveSource() finds ended, or that lost its slot before, unless its source is
+  // closed. It does not get captured calls. It runs under the lock and must not call the ring.
+  // `engine` must outlive all sources.
   CallRing(Engine* engine, int64_t size, Reporter report);
 
   // Returns the source's number: a new one, or that of a removed source without remembered calls.
   uint32_t AddSource();
   // Its calls are not checked any more, and keep their present state.
   void CloseSource(uint32_t source);
-  // Ends the source. Its unfinished calls become kFailed. With the last source all events are
-  // released.
+  // Ends the source. Its unfinished calls become kFailed; one that has lost its slot is forgotten,
+  // and not reported. With the last source all events are released.
   void RemoveSource(uint32_t source);
 
   // Makes now the events that the first call would make.

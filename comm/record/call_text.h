@@ -34,11 +34,11 @@ struct CallText {
   };
 
   std::string plan;                 // the fingerprint, the tensor, source and target placements
-  std::vector<std::string> groups;  // the ranks of each: "0-3"
+  std::vector<std::string> groups;  // of `steps`; the ranks of each: "0-3"
   std::vector<Step> steps;          // at most kMaxSteps
   int64_t num_steps = 0;            // with omitted ones
   int64_t bytes = 0;                // sent by this rank, in all steps
-  std::string all_groups;           // "{0-3} {0,4}"
+  std::string all_groups;           // `groups` as one text: "{0-3} {0,4}"
 };
 
 }  // namespace meshift

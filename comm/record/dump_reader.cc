@@ -27,7 +27,8 @@ namespace {
 
 using State = DumpFile::State;
 
-// Limits of a file, above those of the writer and of RecordOptions::calls.
+// Limits of a file, above those of the writer and of RecordOptions::calls. The writer does not
+// limit the number of redistributors.
 constexpr size_t kMaxText = 8192;  // bytes
 constexpr size_t kMaxCalls = 1'000'100;
 constexpr size_t kMaxPlans = 1'000'100;

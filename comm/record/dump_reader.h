@@ -1,5 +1,5 @@
-// Reads the files of WriteDump (comm/record/dump_writer.h). It does not trust them: damaged or
-// malicious files give an error.
+// Reads the files of WriteDump (comm/record/dump_writer.h). It does not trust them: a file that
+// breaks the format or its limits gives an error. It cannot detect changed values.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFile file, ReadDump(text));
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFolder folder, ReadDumpFolder("/var/tmp/job7"));
@@ -79,9 +79,11 @@ struct DumpFile {
   std::vector<Call> calls;  // by ascending number
 };
 
-// INVALID_ARGUMENT has the problem, and the byte of a syntax error. Skips unknown members. Time and
-// memory are linear in the text, which may have at most kMaxBytes, apart from the lists of ranks:
-// together they have at most 2 * kMaxRanks.
+// INVALID_ARGUMENT has the problem, and the byte of a syntax error. Skips unknown members. Missing
+// ones have their defaults, except `format`, `version`, the ranks of a redistributor and the code
+// of a failure, which are required. Time and memory are linear in the text, which may have at most
+// kMaxBytes, apart from the lists of ranks: together they have at most 2 * kMaxRanks. Texts, calls,
+// plans, redistributors and steps have limits too (dump_reader.cc).
 absl::StatusOr<DumpFile> ReadDump(std::string_view text);
 
 // Parses ascending ranks below DumpFile::kMaxRanks: "0-3,7". INVALID_ARGUMENT: any other text.
@@ -91,9 +93,10 @@ struct DumpFolder {
   std::vector<DumpFile> files;        // by ascending rank, the latest file of each
   std::vector<std::string> problems;  // of unreadable files: "name: problem"
 };
-// Reads all files "meshift-*.json" of the folder, with two threads. Files that are not regular
-// count as problems. NOT_FOUND: the folder cannot be opened, or has no such file. INVALID_ARGUMENT:
-// it has more than a million of them.
+// Reads all files "meshift-*.json" of the folder, with two threads. Keeps all of them in memory.
+// Files that are not regular count as problems. The result is OK even if no file can be read.
+// NOT_FOUND: the folder cannot be opened, or has no such file. INVALID_ARGUMENT: it has more than a
+// million of them.
 absl::StatusOr<DumpFolder> ReadDumpFolder(const std::string& folder);
 
 }  // namespace meshift

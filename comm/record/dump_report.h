@@ -22,7 +22,9 @@ namespace meshift {
 // negative `ns`, which is unknown, gives -1.
 int64_t UnixNs(const DumpFile& file, int64_t ns);
 
-// The first call of a redistributor that some rank has begun and not ended.
+// The first call of a redistributor that some rank has begun and not ended, as far as records
+// remember it. A rank whose record has forgotten all its calls of the redistributor counts as one
+// that has made none.
 struct StuckCall {
   struct LateRank {
     int64_t rank = 0;
@@ -36,7 +38,7 @@ struct StuckCall {
   std::string plan;
   std::vector<std::string> groups;  // of the plan's steps, on one of its ranks: "0-3,7"
   std::vector<int64_t> in_it;       // ranks that run it, or in which it has failed
-  int64_t since_unix_ns = -1;       // when the first of these could run it, in ns since 1970
+  int64_t since_unix_ns = -1;       // ns since 1970 when the first could run it; -1: unknown
   std::vector<LateRank> late;       // ranks that have not made it
   std::vector<int64_t> held;        // ranks that have made it, but wait for earlier work
   std::vector<int64_t> issuing;     // ranks that are still issuing it
@@ -46,7 +48,7 @@ struct StuckCall {
   std::vector<int64_t> missing;  // ranks without a record of the redistributor
 };
 
-// The first call that two ranks of a redistributor have made with different plans.
+// The first call that two ranks of a redistributor remember with different plans.
 struct Disagreement {
   struct Side {
     std::string plan;

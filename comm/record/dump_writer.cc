@@ -22,8 +22,8 @@
 namespace meshift {
 namespace {
 
-constexpr size_t kMaxPlansBytes = 4 << 20;  // later plans have no steps
-constexpr size_t kMaxTextBytes = 4096;      // of one text, except a redistributor's ranks
+constexpr size_t kMaxPlansBytes = 4 << 20;  // later plans have no steps and groups
+constexpr size_t kMaxTextBytes = 4096;      // of one text, except lists of ranks
 
 // A JSON string. Non-ASCII bytes are escaped as Latin-1, so that any bytes give valid JSON.
 std::string Quoted(std::string_view text, size_t max_bytes = kMaxTextBytes) {

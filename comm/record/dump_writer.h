@@ -3,8 +3,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::string path, WriteDump(dump, "/var/tmp/job7"));
 //     // "/var/tmp/job7/meshift-node3-rank00012.json"
 //
-// Does not check the Dump. Cuts each text to 4,096 bytes, except the ranks of a redistributor. Safe
-// for concurrent use, except for two writes of one rank to one folder.
+// Does not check the Dump. Cuts each text to 4,096 bytes, except the ranks of redistributors and
+// groups. Safe for concurrent use, except for two writes of one rank to one folder.
 #ifndef MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 #define MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 
@@ -29,7 +29,7 @@ struct DumpedSource {
 struct Dump {
   std::string engine;   // Engine::name()
   std::string library;  // Engine::Library()
-  std::string host;
+  std::string host;     // DumpHostName(); part of the file's name, so without '/'
   int64_t rank = 0;
   int64_t world_size = 1;
   int64_t written_unix_ns = 0;
@@ -45,7 +45,8 @@ struct Dump {
 // has ranks.
 std::string DumpText(const Dump& dump);
 // Replaces the file atomically and syncs it to disk. Makes the folder if only its last part is
-// missing. Returns the path. UNAVAILABLE: the system refuses; the message names the path.
+// missing. May block as long as the file system does. Returns the path. UNAVAILABLE: the system
+// refuses; the message names the path.
 absl::StatusOr<std::string> WriteDump(const Dump& dump, const std::string& folder);
 // This machine's name; characters other than letters, digits and '.' become '-'. "host" if it is
 // unknown or empty.

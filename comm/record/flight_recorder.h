@@ -12,7 +12,8 @@
 //
 // A rank without a record gets a pickle without entries, since the analyser needs a file per rank;
 // it then names the rank as missing. Blocks of different sizes get their mean size, rounded up,
-// since the analyser reports different sizes as a mismatch.
+// since the analyser reports different sizes as a mismatch. A call captured in a CUDA graph appears
+// as scheduled, and a failed one as started.
 //
 // Left out are local steps, steps and groups that the record omits (CallText, DumpText), calls
 // whose plan is unknown, calls before the first that all ranks remember, and all but the last
@@ -33,11 +34,12 @@
 namespace meshift {
 
 // By name of redistributor: the first call that all ranks remember, apart from those without calls.
+// REQUIRES: `files` are from ReadDump.
 std::map<std::string, int64_t> FirstCommonCalls(absl::Span<const DumpFile> files);
 
-// The pickle of one rank's record, with at most the last 200,000 entries. INVALID_ARGUMENT: a
-// plan's group is not a list of ascending ranks, such as one that the writer has cut.
-// RESOURCE_EXHAUSTED: all groups together have more than 4 Mi ranks.
+// The pickle of one rank's record, with at most the last 200,000 entries. REQUIRES: `file` is from
+// ReadDump. INVALID_ARGUMENT: a plan's group is not a list of ascending ranks. RESOURCE_EXHAUSTED:
+// all groups together have more than 4 Mi ranks.
 absl::StatusOr<std::string> ToPyTorchFlightRecord(
     const DumpFile& file, const std::map<std::string, int64_t>& first_calls);
 // The pickle of a rank without a record.
