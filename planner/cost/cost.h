@@ -160,7 +160,8 @@ class CostModel {
   bool ordered() const { return options_.ordered; }
 
   // A lower bound of the time, without hops, of a collective that brings some rank `bytes` that it
-  // does not hold. It is concave and increasing: several collectives take at least as long as one
+  // does not hold. Reductions have a bound of their own, except that with 0 bytes this one holds
+  // for them too. It is concave and increasing: several collectives take at least as long as one
   // for all bytes and LeastCollectiveNs(0) for each other one.
   int64_t LeastCollectiveNs(int64_t bytes = 0) const { return LeastNs(TransferNs(bytes)); }
   // The same for a reduction that brings some rank `bytes` of contributions or results.
