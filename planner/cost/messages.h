@@ -112,7 +112,7 @@ class MovingTensorDims {
 };
 
 // Set the most bytes and messages of any rank, and whether messages are packed. REQUIRES: an
-// all_to_all or exchange that moves something.
+// all_to_all or exchange that moves something, and a tensor with elements.
 //
 // CountEven() REQUIRES: along each tensor dim that moves, all pieces before have one length, and so
 // have all pieces after (IsEven() in planner/graph/transitions.h). It does not check this. It

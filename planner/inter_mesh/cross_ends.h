@@ -12,9 +12,9 @@
 // They may have cuts that a gather removes again, also before a mask that makes an average.
 //
 // Meshes of up to 64 ranks get all cuts, of up to four tensor dims, in mesh order and in reverse
-// order. If these are more than 32, they get only those where the first or the last mesh dims
-// together cut one tensor dim. Larger meshes get a few: the best may be missing. Pure functions.
-// Internal to planner/inter_mesh.
+// order. If there are more than 32 choices, without the order, they get only those where the first
+// or the last mesh dims together cut one tensor dim. Larger meshes get a few: the best may be
+// missing. Pure functions. Internal to planner/inter_mesh.
 #ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 #define MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 

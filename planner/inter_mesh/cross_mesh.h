@@ -63,8 +63,7 @@ absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
 using LabelFn = absl::FunctionRef<std::string(const Plan&)>;
 // The cheapest plans, at most `most`, the cheapest first; of plans with equal labels only the
 // cheapest. Empty if no pair could be priced. A fixed amount of work may end the list early. Other
-// errors and `groups` as in FindCrossPlan;
-// without limits. REQUIRES: most > 0.
+// errors and `groups` as in FindCrossPlan; without limits. REQUIRES: most > 0.
 absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
                                                  const PlannerOptions& options,
                                                  const PlanGroups& groups, size_t most,
