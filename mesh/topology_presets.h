@@ -22,21 +22,24 @@ namespace meshift {
 
 // The names of all presets, "GPU-fabric", ordered by GPU. "GPU" alone means its first preset.
 std::vector<std::string> PresetNames();
-// Whether the text has the form of a preset, known or unknown: neither "name=size" nor JSON.
+// Whether the text has the form of a preset, known or unknown: neither "name=size" nor JSON. True
+// for "flat" and the empty text too.
 bool IsPresetText(std::string_view text);
 
 // Known facts about the nodes of a machine.
 struct NodeCounts {
   std::optional<int64_t> gpus = std::nullopt;       // of a node; at least 1
-  std::optional<int64_t> nics_gbps = std::nullopt;  // Gb/s of all NICs of a node; at least 1
+  std::optional<int64_t> nics_gbps = std::nullopt;  // Gb/s of all NICs; 1 to 10^12, not checked
 };
 
 // Parses "h100" or "h100-ndr", with an optional change: ",nics=4x100" means 4 NICs of 100 Gb/s in
-// each node. INVALID_ARGUMENT names the value; for an unknown preset it lists the known ones.
+// each node; both numbers are from 1 to 1,000,000. INVALID_ARGUMENT names the value; for an unknown
+// preset it lists the known ones.
 //
-// `node.gpus`: the GPUs of a node share the NICs, and form a domain unless the preset's domains are
-// larger than its nodes (gb200). Without `node.nics_gbps`, a GPU's share of the NICs is that of the
-// preset. ",nics=" overrides node.nics_gbps.
+// `node.gpus`: the GPUs of a node share the NICs, and form a domain. If the preset's domains are
+// larger than its nodes (gb200, gb300), they keep their size, unless node.gpus is larger. Without
+// `node.nics_gbps`, a GPU's share of the NICs is that of the preset. ",nics=" overrides
+// node.nics_gbps.
 absl::StatusOr<Topology> PresetTopology(std::string_view text, const NodeCounts& node = {});
 // The shortest name of the preset that equals `topology`; empty if there is none.
 std::string PresetNameOf(const Topology& topology);

@@ -14,7 +14,8 @@
 
 namespace meshift {
 
-// A box without elements, also for a tensor without dims.
+// A box without elements, also for a tensor without dims. It has one dim, whatever the tensor has:
+// test IsEmpty() before Intersect() and CommonElements(), which require equal numbers of dims.
 inline Box NoBox() { return {Shape{0}, Shape{0}}; }
 
 // The rank's box; NoBox() if it is not in the sharding's mesh.

@@ -4,11 +4,13 @@
 //   const NestedCuts senders(12, Nest{{3}}), receivers(12, Nest{{4}});
 //   FindMostPieces(senders, receivers, 0).pieces;      // 2: [4, 8) overlaps [3, 6) and [6, 9)
 //
-// Pieces of one cut have equal lengths and distances. So their offsets in pieces of the other list
-// form a linear congruence, whose maximum a variant of Euclid's algorithm finds. Time: at most
-// proportional to the number of pieces of both lists without their innermost cuts; much less if the
-// lengths of outer pieces have a small common multiple. No ragged cuts (placement/nested_cuts.h).
-// Internal to Meshift. Pure functions; safe for concurrent use.
+// Pieces of one cut, except for the last, have equal lengths and distances. So their offsets in
+// pieces of the other list form a linear congruence, whose maximum a variant of Euclid's algorithm
+// finds. Time: at most proportional to the number of pieces of both lists without their innermost
+// cuts; much less if the lengths of outer pieces have a small common multiple. Each fixed cut
+// multiplies the time by the number of coordinates that are tried in it, up to some dozens. No
+// ragged cuts (placement/nested_cuts.h). Internal to Meshift. Pure functions; safe for concurrent
+// use.
 #ifndef MESHIFT_PLACEMENT_MOST_PIECES_H_
 #define MESHIFT_PLACEMENT_MOST_PIECES_H_
 

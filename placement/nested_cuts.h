@@ -59,6 +59,7 @@ class NestedCuts {
     return {node.depth + 1, {begin, begin + (i < parts.full ? parts.chunk : parts.rest)}};
   }
 
+  // The piece at these coordinates; it may be empty.
   Interval Piece(const Digits& at) const;
   // The shortest and the longest length of the pieces with coordinates in `range`.
   struct Lengths {
@@ -86,7 +87,8 @@ class NestedCuts {
   Range FullRange() const;
 
   // Appends the coordinates of cut i at which runs begin. Within a run, for any other coordinates,
-  // the length of the piece is constant and its begin is linear in the coordinate.
+  // the length of the piece is constant and its begin is linear in the coordinate. They are in no
+  // order, and one may be appended twice.
   void AppendRunBegins(int i, absl::InlinedVector<int64_t, 16>* runs) const;
 
  private:

@@ -14,8 +14,9 @@
 //   dim   = ["dim="] int
 //
 // An op may have DTensor's name: "band", "bor" and "bxor" are "and", "or" and "xor". Spaces are
-// allowed between tokens. Mesh and tensor are unknown here: Sharding checks dims, sizes, positions
-// and split factors. Internal to Meshift. A pure function; safe for concurrent use.
+// allowed between tokens. The list has one item or more. Mesh and tensor are unknown here: Sharding
+// checks dims, sizes, positions and split factors. Internal to Meshift. A pure function; safe for
+// concurrent use.
 #ifndef MESHIFT_PLACEMENT_NOTATION_H_
 #define MESHIFT_PLACEMENT_NOTATION_H_
 

@@ -27,7 +27,8 @@ class Scanner {
 
   // The remaining text, without leading space.
   std::string_view rest() const { return rest_; }
-  // Consumes `token` if it is next; else changes nothing.
+  // Consumes `token` if the text begins with it, also as a part of a longer word; else changes
+  // nothing.
   bool Take(std::string_view token);
   // Reads the longest run of ASCII letters and digits, possibly none.
   std::string_view TakeWord();

@@ -1,6 +1,6 @@
 // ListAlternatives (meshift/explain.h): the plans beside the best one, and the reason why each is
-// not the best. The listing stops after a fixed amount of work, so on meshes of four dims or more
-// it may miss some.
+// not the best. The listing stops after a fixed amount of work and may then miss some, above all on
+// meshes of four dims or more.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -7,7 +7,8 @@
 //
 // `structure` has the domains, the protocols and the initial values; the fit changes numbers only.
 // A number stays 0 where 0 means that it does not apply (direct, domain and in-switch bandwidths,
-// entry_ns, start_ns). Numbers on which no fitted observation depends are unchanged.
+// entry_ns, start_ns). Numbers on which no fitted observation depends are unchanged. Domain sizes,
+// in_switch_members and group_setup_ns are not fitted.
 //
 // INVALID_ARGUMENT: no observations, or a time below 1 ns. Other fields are not checked. Pure
 // functions, safe for concurrent use. Internal to the calibration and the CLI.

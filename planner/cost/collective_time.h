@@ -1,5 +1,6 @@
 // Estimates the time of a collective in ns: the minimum over the algorithms and protocols of a
-// collective library such as NCCL. The group is the worst of the step's groups (group_shape.h).
+// collective library such as NCCL. Each number of the group's shape is that of the step's group
+// that is worst in it (group_shape.h).
 //
 //   const GroupTimes times(topology, ShapeOf(topology, 16, groups));
 //   const CollectiveTime time = times.AllReduce(int64_t{64} << 20);
@@ -53,8 +54,9 @@ class MessageTimes {
   // (TreeNs()).
   MessageTimes(const Topology& topology, int64_t latency_ns);
 
-  // The most that a rank sends or receives over level i is bytes[i]. The time per message
-  // (message_latency_ns) is not included.
+  // The most that a rank sends or receives over level i is bytes[i]; levels after the last entry
+  // carry nothing. The time per message (message_latency_ns) is not included. REQUIRES: at most one
+  // entry per level of the topology.
   CollectiveTime Of(absl::Span<const int64_t> bytes) const;
 
  private:
@@ -80,7 +82,8 @@ class GroupTimes {
   CollectiveTime Blocks(int64_t bytes) const { return Least(blocks_, bytes); }
   // The worst rank exchanges `messages` messages of equal size, `bytes` in all, with other members.
   // As many of the messages cross each level as the group allows. So the same bytes in fewer
-  // messages never take less time. The time per message is not included.
+  // messages never take less time. The time per message is not included. REQUIRES: the messages go
+  // to different members.
   CollectiveTime Direct(int64_t bytes, int64_t messages) const;
   enum class Kind : uint8_t { kAllReduce, kBlocks, kToAll };
   // The time of each algorithm in each protocol, even if it is never the minimum. `bytes` as above;

@@ -5,9 +5,10 @@
 //   traffic.bytes_sent;                  // of the worst rank
 //   traffic.est_ns;
 //
-// A step's time is that of its collective (the fastest algorithm and protocol, collective_time.h)
-// and of its local copies. docs/plan_format.md defines the counts, and when messages are packed or
-// blocks padded. docs/cost_model.md has the formulas.
+// A step's time is that of its collective (the fastest algorithm and protocol, collective_time.h),
+// the latency of each of its messages, and the time of its local copies. docs/plan_format.md
+// defines the counts, and when messages are packed or blocks padded. docs/cost_model.md has the
+// formulas.
 //
 // Bytes and messages are those of the worst rank, times are in ns; bytes and times saturate. No
 // function returns an error: after the problem's work budget is spent, results are meaningless, and
@@ -38,6 +39,8 @@ namespace meshift {
 // Work (base/work_budget.h) of looking up a rank's index in its group, or its box.
 inline constexpr int64_t kRankLookupWork = 8;
 
+// `messages` and `bytes_kept` are 0, unless the step is an all_to_all, permute, exchange or
+// crossing.
 struct Traffic {
   int64_t bytes_sent = 0;       // worst rank
   int64_t bytes_received = 0;   // worst rank
@@ -160,7 +163,8 @@ class CostModel {
   bool ordered() const { return options_.ordered; }
 
   // A lower bound of the time, without hops, of a collective that brings some rank `bytes` that it
-  // does not hold. It is concave and increasing: several collectives take at least as long as one
+  // does not hold. Reductions have a bound of their own, except that with 0 bytes this one holds
+  // for them too. It is concave and increasing: several collectives take at least as long as one
   // for all bytes and LeastCollectiveNs(0) for each other one.
   int64_t LeastCollectiveNs(int64_t bytes = 0) const { return LeastNs(TransferNs(bytes)); }
   // The same for a reduction that brings some rank `bytes` of contributions or results.
@@ -260,7 +264,9 @@ class CostModel {
 };
 
 // The parts of the time of a step out of `before`, as plans for `topology` price it; also of a
-// crossing to another mesh. They add up to the step's `est_ns`. REQUIRES: a step of a valid plan.
+// crossing to another mesh. They add up to the step's `est_ns`, with one exception: if a limit on
+// memory made the plan reduce in blocks with the costlier number of stages, they are the parts of
+// the cheaper one. REQUIRES: a step of a valid plan.
 TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& topology);
 
 }  // namespace meshift

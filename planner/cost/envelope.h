@@ -8,7 +8,9 @@
 //   least.At(21).what;         // 'b': 71; 'a' would be 73
 //
 // At() only compares x with the ends of the lines; the caller computes y. Add() must not follow
-// Seal(), nor At() precede it. Nothing is checked. After Seal(), safe for concurrent use.
+// Seal(), nor At() precede it. Nothing is checked. After Seal(), safe for concurrent use. If the
+// product of two lines' `over` and the difference of their starts exceeds 128 bits, At() may return
+// a line that is not the least.
 #ifndef MESHIFT_PLANNER_COST_ENVELOPE_H_
 #define MESHIFT_PLANNER_COST_ENVELOPE_H_
 

@@ -8,7 +8,8 @@
 //
 // Groups may be jagged: their members may be spread in different ways, and unevenly. Each field is
 // that of the group that is worst in it. Domains of more than 65,536 ranks may be approximated. The
-// functions are pure and check nothing: the caller guarantees groups as RankGroups describes them.
+// functions are pure, except that ShapeOf() charges its budget. They check nothing: the caller
+// guarantees groups as RankGroups describes them.
 #ifndef MESHIFT_PLANNER_COST_GROUP_SHAPE_H_
 #define MESHIFT_PLANNER_COST_GROUP_SHAPE_H_
 

@@ -1,9 +1,10 @@
 // The messages of an all_to_all or exchange: the most bytes and the most messages of any rank. Each
 // is the largest value over all ranks, and each may be that of another rank. There are three ways
-// to count: in closed form if all pieces are equal (cost_even.cc); rank by rank, for groups of at
-// most 256 ranks and for ragged cuts (cost_messages.cc); else by branch and bound
-// (cost_many_ranks.cc). After the problem's work budget is spent, counts may be too small. Not for
-// collectives with one block per member (cost_blocks.cc). Internal to the cost model.
+// to count: in closed form if all pieces are equal and nest (cost_even.cc); rank by rank, for
+// groups of at most 256 ranks and for ragged cuts (cost_messages.cc); else by branch and bound
+// (cost_many_ranks.cc). Permutes are counted in cost_messages.cc, without these. After the
+// problem's work budget is spent, counts may be too small. Not for collectives with one block per
+// member (cost_blocks.cc). Internal to the cost model.
 //
 //   const Moves moves(problem, cuts_before, cuts_after, item_bytes);
 //   if (even && CountEven(moves, &traffic)) return;           // `even`: that of IsEven()
@@ -111,7 +112,7 @@ class MovingTensorDims {
 };
 
 // Set the most bytes and messages of any rank, and whether messages are packed. REQUIRES: an
-// all_to_all or exchange that moves something.
+// all_to_all or exchange that moves something, and a tensor with elements.
 //
 // CountEven() REQUIRES: along each tensor dim that moves, all pieces before have one length, and so
 // have all pieces after (IsEven() in planner/graph/transitions.h). It does not check this. It

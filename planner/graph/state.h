@@ -141,13 +141,13 @@ struct CutLists {
 class Problem {
  public:
   // `reduce_dtype`: the dtype of reductions. Default: DefaultReduceDType (placement/cast.h).
-  // `ends_at_crossing`: one end is at a crossing to another mesh. Partial mesh dims of `to` are
-  // then reduced after the crossing, in the dtype of `to`, so that casts of contributions may
-  // round; and a cut of `from`, which the planner chose itself, may be gathered for a partial
-  // average. INVALID_ARGUMENT: the shapes differ, a cast or a reduction does not exist, or `to`
-  // cannot be reached from `from`. UNIMPLEMENTED: beyond the planner's limits (two meshes, more
-  // than kMaxStateDims mesh dims of size > 1, too many ragged sizes). Messages name the value and
-  // the rule.
+  // `ends_at_crossing`: one end is at a crossing to another mesh. If that is `to`, its partial mesh
+  // dims are reduced by the crossing, in the dtype of `to`, so that casts of contributions may
+  // round. If it is `from`, whose cuts the planner chose itself, a cut may be gathered for a
+  // partial average. Create() allows both at either end. INVALID_ARGUMENT: the shapes differ, a
+  // cast or a reduction does not exist, or `to` cannot be reached from `from`. UNIMPLEMENTED:
+  // beyond the planner's limits (two meshes, more than kMaxStateDims mesh dims of size > 1, too
+  // many ragged sizes). Messages name the value and the rule.
   static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype = std::nullopt,
                                         bool ends_at_crossing = false);
@@ -230,7 +230,8 @@ class Problem {
   // The state with these cuts. Mesh dims in no list are as in `base`, or R if they cut in `base`.
   State WithCuts(const State& base, const CutLists& cuts) const;
   // `state` as a sharding of the mesh, in the dtype of its stage. Mesh dims of size 1 are as in the
-  // target; a partial one is R if its op does not fit.
+  // target; if an op of a partial one does not fit, all partial ones are R. REQUIRES:
+  // IsAligned(state).
   Sharding ToSharding(const State& state) const;
   // Items of the largest local box.
   int64_t MaxItems(const State& state) const {

@@ -44,7 +44,7 @@ DimMask MovingDims(const Problem& problem, const State& before, const State& aft
 DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after);
 
 // Whether each rank can send its whole box to one rank, and receive its new box from one: the cuts
-// of each tensor dim before and after have equal sizes pairwise.
+// of each tensor dim before and after make equal pieces pairwise.
 bool IsPermutation(const Problem& problem, const State& before, const State& after);
 
 // Whether, along each tensor dim whose cuts change, the cuts before divide each piece of the common

@@ -72,7 +72,8 @@ class PlanGroups {
   std::vector<MeshGroups> List(const GroupSet& set) const;
   // MeshGroupsText() of List().
   std::string Text(const GroupSet& set) const;
-  // The budget as a plan records it: existing groups are those of the plan's meshes.
+  // The budget as a plan records it: existing groups are those of the plan's meshes, and are
+  // omitted if new groups are allowed and cost nothing. The root is omitted.
   GroupBudget Stated() const;
 
   // FAILED_PRECONDITION: no plan uses allowed groups only; the cheapest plan uses `used`.

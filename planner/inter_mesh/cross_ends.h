@@ -12,9 +12,9 @@
 // They may have cuts that a gather removes again, also before a mask that makes an average.
 //
 // Meshes of up to 64 ranks get all cuts, of up to four tensor dims, in mesh order and in reverse
-// order. If these are too many, they get only those where the first or the last mesh dims together
-// cut one tensor dim. Larger meshes get a few: the best may be missing. Pure functions. Internal to
-// planner/inter_mesh.
+// order. If there are more than 32 choices, without the order, they get only those where the first
+// or the last mesh dims together cut one tensor dim. Larger meshes get a few: the best may be
+// missing. Pure functions. Internal to planner/inter_mesh.
 #ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 #define MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 
@@ -26,10 +26,12 @@
 namespace meshift {
 
 // Each list has each sharding once, with the given dtype, in a fixed order, the simplest first.
-// Shardings that the dtype cannot have (f4e2m1 cut inside a byte) are left out.
+// Shardings that the dtype cannot have (such as f4e2m1 cut inside a byte) are left out, so that a
+// list may be empty.
 std::vector<Sharding> CrossSources(const Sharding& from, DType dtype);
-// Keeps P on some of the mesh dims that are P in `from`; with `at_once`, on all of them. P(avg) is
-// always kept. Empty if no mesh dim of size > 1 is P, or the tensor has 0 elements.
+// Keeps P on some of the mesh dims of size > 1 that are P in `from`; with `at_once`, on all of
+// them. P(avg) is always kept there. Empty if no mesh dim of size > 1 is P, or the tensor has 0
+// elements.
 std::vector<Sharding> PartialSources(const Sharding& from, DType dtype, bool at_once);
 std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype);
 

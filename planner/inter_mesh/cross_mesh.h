@@ -47,10 +47,11 @@ struct CrossLimits {
 };
 
 // Returns MakePlan's errors (meshift/planner.h). RESOURCE_EXHAUSTED without a message: no pair that
-// was priced keeps to the limits. `groups`: of both meshes. `limits` applies instead of the limits
-// of `options` on memory and groups, which the plan's inputs state; a max_memory still lifts the
-// default of max_value. Charges its work to `budget`; when that is exhausted, the result is
-// unspecified. For kMemory, *is_done, if given, is set to whether no other plan of this kind can
+// was priced keeps to the limits. INTERNAL: the same, if limits.allowed is null and on one of the
+// meshes no steps keep to limits.workspace. `groups`: of both meshes. `limits` applies instead of
+// the limits of `options` on memory and groups, which the plan's inputs state; a max_memory still
+// lifts the default of max_value. Charges its work to `budget`; when that is exhausted, the result
+// is unspecified. For kMemory, *is_done, if given, is set to whether no other plan of this kind can
 // need less. REQUIRES: the meshes of `from` and `to` differ, their shapes are equal. O(ranks of
 // both + messages) time.
 absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
@@ -61,8 +62,8 @@ absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
 // Returns a text; plans with equal texts count as the same.
 using LabelFn = absl::FunctionRef<std::string(const Plan&)>;
 // The cheapest plans, at most `most`, the cheapest first; of plans with equal labels only the
-// cheapest. Empty if no pair could be priced. Other errors and `groups` as in FindCrossPlan;
-// without limits. REQUIRES: most > 0.
+// cheapest. Empty if no pair could be priced. A fixed amount of work may end the list early. Other
+// errors and `groups` as in FindCrossPlan; without limits. REQUIRES: most > 0.
 absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
                                                  const PlannerOptions& options,
                                                  const PlanGroups& groups, size_t most,

@@ -43,7 +43,8 @@ class PlanAssembly {
   void AddPath(const Problem& problem, const CostModel& model, const Path& path,
                const ReductionChoice& choice, int mesh);
   // Records the largest value of the path that breaks the value rule, if any, in the plan's inputs
-  // (exceeded_max_value). Does nothing for PlannerKind::kPerDim.
+  // (exceeded_max_value). A second call replaces the record of the first. Does nothing for
+  // PlannerKind::kPerDim.
   void NoteValuesBeyond(const Problem& problem, const Path& path, const ReductionChoice& choice);
   // Appends a step, with the workspace bytes of its packed pieces (without the values before and
   // after it).
