@@ -101,8 +101,8 @@ std::optional<Uncovered> FindUncovered(const MeshShape& mesh_shape, const CutCha
                                        absl::Span<const int> sources);
 
 struct Traffic {
-  Int128 sent = 0;                  // the most bytes that a rank sends
-  Int128 received = 0;              // the most bytes that a rank receives
+  Int128 sent = 0;      // the most bytes that a rank sends
+  Int128 received = 0;  // the most bytes that a rank receives
   // Each message, and each part that a rank keeps, is contiguous in the sender's box; in the
   // receiver's box.
   bool sent_contiguous = true;
