@@ -1,6 +1,8 @@
-// Implements meshift/planner_cache.h with two maps: plans by their shardings and reduce dtype, and
-// search results (paths) by a key of the problem without names. Meshes that differ only in names
-// share a path. Sizes of entries are estimates, in bytes.
+// Implements meshift/planner_cache.h with two maps in each part: plans by their shardings and
+// reduce dtype, and search results (paths) by a key of the problem without names and without mesh
+// dims of size 1. Meshes that differ only in these share a path. A plan in the cache is returned
+// without a charge, also if it was made with another budget. Sizes of entries are estimates, in
+// bytes.
 #include "meshift/planner_cache.h"
 
 #include <array>
@@ -31,8 +33,8 @@ void Add(int64_t value, std::string* key) {
 }
 
 // Everything of a problem that the search depends on, besides the options of the cache. The
-// encoding is unambiguous, so unequal problems have unequal keys. A problem without reductions has
-// no reduce dtype, but the search may add reductions that depend on it.
+// encoding is unambiguous, so problems that differ in any of this have unequal keys. A problem
+// without reductions has no reduce dtype, but the search may add reductions that depend on it.
 std::string KeyOf(const Problem& problem, std::optional<DType> reduce_dtype) {
   std::string key;
   key.reserve(256);
@@ -134,7 +136,8 @@ PlannerCache::~PlannerCache() = default;
 
 absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype) {
-  // Whether a plan is refused must not depend on what this process has planned before.
+  // Charges known paths, so that they do not decide whether a plan is refused. A plan that was made
+  // with another budget is found all the same.
   WorkBudget budget(options_.max_work);
   return Find(from, to, reduce_dtype, budget, /*charges_known=*/true);
 }

@@ -22,8 +22,8 @@
 namespace meshift {
 
 using FindPathFn = absl::FunctionRef<absl::StatusOr<Path>()>;
-// Returns the path of a problem: the result of find(), now or earlier for an equal problem. find()
-// fails if the budget is exhausted; that result must not be cached.
+// Returns the path of a problem: the result of find(), now or earlier for an equal problem with
+// equal options. find() fails if the budget is exhausted; that result must not be cached.
 using PathSourceFn = absl::FunctionRef<absl::StatusOr<Path>(const Problem&, FindPathFn find)>;
 
 // As MakePlan (meshift/planner.h), with its errors. Work is charged to `budget`. If it is

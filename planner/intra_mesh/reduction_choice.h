@@ -6,8 +6,8 @@
 //   choice.why;         // what keeps the promise
 //
 // For promises above `replicas`, one step reduces over exactly the mesh dims to be reduced, so that
-// rounding depends on the placements alone; except if the reduction is exact in any order, and with
-// the per-dim planner, which ignores the promise. Pure functions. Internal to the planner.
+// rounding does not depend on the rest of the path; except if the reduction is exact in any order,
+// and with the per-dim planner, which ignores the promise. Pure functions. Internal to the planner.
 #ifndef MESHIFT_PLANNER_INTRA_MESH_REDUCTION_CHOICE_H_
 #define MESHIFT_PLANNER_INTRA_MESH_REDUCTION_CHOICE_H_
 
@@ -26,7 +26,7 @@ namespace meshift {
 
 struct ReductionChoice {
   bool reduces = false;  // the problem has a reduction
-  bool exact = false;    // reductions are exact in any order
+  bool exact = false;    // reductions are exact in any order; also if no plan has one
   bool ordered = false;  // reduce_order is ascending
   TransitionRules rules;
   std::string why;  // the reason why a promise above kReplicas is kept; empty: it is not
@@ -35,7 +35,8 @@ struct ReductionChoice {
 };
 
 // INVALID_ARGUMENT: reduce_block without kOrdered, a negative reduce_block or max_value.
-// UNIMPLEMENTED: the engine or the per-dim planner cannot do a reduction of the problem.
+// UNIMPLEMENTED: the engine or the per-dim planner cannot do a reduction of the problem. Ordered
+// reductions do not need the engine's.
 // FAILED_PRECONDITION: the promise needs ordered reductions, which the options forbid.
 absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
                                                  const PlannerOptions& options);

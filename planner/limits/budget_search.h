@@ -12,7 +12,8 @@
 // set, and this search branches on a group of that path: it is either taken, and its set-up paid,
 // or forbidden. Forbidding groups never makes a path cheaper, so the path over all remaining groups
 // is a lower bound for the branch. solve() gets a bound that follows from the incumbent's time. The
-// result is exact up to kMaxSolutions calls of solve(). Times are in ns. Internal to the planner.
+// result is exact up to kMaxSolutions calls of solve(), if solve() keeps the conditions of SolveFn.
+// Times are in ns. Internal to the planner.
 #ifndef MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_
 #define MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_
 
@@ -41,7 +42,7 @@ using SolveFn = absl::FunctionRef<std::optional<Priced>(const GroupSet& allowed,
 using GroupNeeds = std::vector<GroupSet>;
 
 // A search ends after this many calls of solve(), or one more, with the best solution so far; the
-// result is deterministic. Only meshes of five dims or more are known to need that many.
+// result is deterministic if solve() is.
 inline constexpr int64_t kMaxSolutions = 4096;
 
 struct FoundGroups {
@@ -51,7 +52,7 @@ struct FoundGroups {
 
 // A set of groups for which solve() finds the cheapest solution. Its cost includes `each_setup_ns`
 // for each used group that does not exist. Solutions use groups.Allowed() and need at most
-// max_communicators. No set and is_best: no solution exists.
+// max_communicators. No set and is_best: no solution exists. REQUIRES: groups.IsBounded().
 FoundGroups FindGroups(const PlanGroups& groups, int64_t each_setup_ns, const GroupNeeds& needs,
                        SolveFn solve);
 
@@ -61,8 +62,9 @@ struct FewestGroups {
   bool is_least = true;  // false: a search ended early; fewer may be enough
 };
 
-// The least max_communicators for which there is a solution, by one search for each smaller number.
-// nullopt: no solution over the allowed groups.
+// The least max_communicators for which there is a solution, by one search for each smaller number;
+// kMaxSolutions limits each of them. The max_communicators of `groups` is ignored. nullopt: no
+// solution over the allowed groups. REQUIRES: groups.IsBounded().
 std::optional<FewestGroups> LeastCommunicators(const PlanGroups& groups, const GroupNeeds& needs,
                                                SolveFn solve);
 

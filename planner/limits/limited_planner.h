@@ -37,7 +37,9 @@ template <typename Solution>
 class LimitedPlanner {
  public:
   // Returns MakePlan's FAILED_PRECONDITION and RESOURCE_EXHAUSTED, INVALID_ARGUMENT for a negative
-  // max_memory, and the errors of CheapestOver() and LeastOver().
+  // max_memory, and the errors of CheapestOver() and LeastOver(). Does not check a work budget: the
+  // caller does. With a budget of groups, a cheaper solution may exist after kMaxSolutions calls of
+  // CheapestOver() (budget_search.h).
   absl::StatusOr<Solution> Cheapest() const;
   // Within the budget of groups, without regard to options.max_memory. Fails in the same way, but
   // not because of max_memory.

@@ -30,20 +30,21 @@ namespace meshift {
 // The workspace of a path, as `model` does its steps: bytes on the worst rank.
 int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& path);
 
-// The most edges examined for the least workspace; measuring one counts as 16 more. Takes at most
-// about a second.
+// The most edges examined for the least workspace; measuring one counts as 16 more. That takes
+// about a second. The search for the cheapest path, which comes first, has its own limit.
 inline constexpr int64_t kMaxMemoryEdges = 300'000;
 
 struct LeastPath {
   Path path;
-  int64_t workspace = 0;  // bytes on the worst rank
-  bool is_least = true;   // no path needs less
+  // Bytes on the worst rank, if each step is done in the way that needs least.
+  int64_t workspace = 0;
+  bool is_least = true;  // no path needs less
 };
 
 // A path that needs the least workspace, not always the cheapest of these. The limit of `model` is
 // ignored. After `max_edges` edges, or when the problem's budget is spent, the search ends with the
-// best path so far, and `is_least` is false. Deterministic. nullopt: no path keeps the rules, or
-// the budget was spent before one was found.
+// best path so far, and `is_least` is false. Deterministic. nullopt: no path keeps the rules and
+// the groups of `model`, or the budget was spent before one was found.
 std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostModel& model,
                                             const TransitionRules& rules,
                                             int64_t max_edges = kMaxMemoryEdges);
@@ -56,8 +57,8 @@ struct LimitedPath {
 
 // The path is the cheapest within the limit of `model`, unless a search ended early (search.h) or
 // the problem's budget was spent. There is no path only if the limit is below the workspace that
-// FindLeastWorkspace finds. nullopt: no path that keeps the rules takes at most `bound_ns`; or
-// paths fit the limit, but none of those found takes at most `bound_ns`.
+// FindLeastWorkspace finds. nullopt: no path that keeps the rules and the groups of `model` takes
+// at most `bound_ns`; or paths fit the limit, but none of those found takes at most `bound_ns`.
 std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
                                       const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 

@@ -6,15 +6,16 @@
 //   }
 //   crossing.KeptBy(3);     // the part of rank 3's new box that rank 3 holds already
 //
-// Each rank of the second mesh receives its new box from ranks of the first mesh. Among the ranks
-// that hold a piece, the nearest in the topology sends it; among equally near ones, the rank with
-// the fewest elements to send so far. docs/plan_format.md, "Crossing to another mesh", has the
-// rule. If the value before is partial, each receiver gets every contribution. A Crossing has no
-// times (planner/cost) and sends no data (comm/program).
+// Each rank of the second mesh receives its new box, without the part that it holds already, from
+// ranks of the first mesh. Among the ranks that hold a piece, the nearest in the topology sends it;
+// among equally near ones, the rank with the fewest elements to send so far; on a tie, the lowest
+// rank. docs/plan_format.md, "Crossing to another mesh", has the rule. If the value before is
+// partial, each receiver gets every contribution. A Crossing has no times (planner/cost) and sends
+// no data (comm/program).
 //
 // Sizes are in elements. Of() refuses nothing: the caller first compares CountMessages() with
-// kMaxMessages. Memory is O(ranks + messages); time is O(log(ranks)) times that. Immutable, and
-// safe for concurrent use.
+// kMaxMessages. Memory is O(ranks * levels + messages); time is O((ranks + messages) * levels *
+// log(ranks)), with the levels of the topology. Immutable, and safe for concurrent use.
 #ifndef MESHIFT_PLANNER_PLAN_CROSSING_H_
 #define MESHIFT_PLANNER_PLAN_CROSSING_H_
 
@@ -62,8 +63,8 @@ class Crossing {
   // An upper bound of the number of messages that Of() makes; saturates. O(ranks log ranks) time.
   // REQUIRES: equal shapes.
   static int64_t CountMessages(const Sharding& before, const Sharding& after);
-  // REQUIRES: equal shapes; `after` has no P; fewer than 2^31 messages. The value that is sent has
-  // the dtype of `before`.
+  // REQUIRES: equal shapes; `after` has no P; CountMessages() and the number of ranks are below
+  // 2^31. The value that is sent has the dtype of `before`.
   static Crossing Of(const Sharding& before, const Sharding& after, const Topology& topology);
 
   // Ascending by receiver, then by contribution, then by the first index of the sender's box

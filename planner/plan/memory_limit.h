@@ -40,11 +40,12 @@ struct TensorMemory {
   int64_t source = 0;
   int64_t target = 0;
   int64_t together = 0;  // bytes of both; in one buffer, of the larger
-  // kOne: the bytes of a copy of the smaller of the two. A plan of a single step needs it, unless
-  // the step works in place (WorksOnCopy in workspace.h). Else 0.
+  // kOne: the bytes of a copy of the smaller of the two, rounded up to a multiple of 16. A plan of
+  // a single step needs it, unless the step works in place (WorksOnCopy in workspace.h). Else 0.
   int64_t copied = 0;
-  // kConsumed: the bytes of source that every rank has, a multiple of 16. The pieces of all steps
-  // but the first may lie there. 0 between two meshes, where a rank may have no source.
+  // kConsumed: the bytes of source that every rank has, rounded down to a multiple of 16. The
+  // pieces of all steps but the first may lie there. 0 between two meshes, where a rank may have no
+  // source, and with other buffers.
   int64_t scratch = 0;
   Buffers buffers = Buffers::kTwo;
 };

@@ -29,8 +29,8 @@ namespace meshift {
 
 // The JSON type of an option's value in a line of a batch; plans state every value as a string.
 // kName: a string. kGroups: a string that names dims of the plan's meshes. kNumber: an integer.
-// kBytes: an integer in bytes, or a string with a unit from B to EiB. kSwitch: true or false; as
-// text "on" or "off".
+// kBytes: an integer in bytes, or a string, which may have a unit from B to EiB. kSwitch: true or
+// false; as text "on" or "off".
 enum class OptionKind : uint8_t { kName, kGroups, kNumber, kBytes, kSwitch };
 
 struct PlannerOption {
@@ -45,8 +45,8 @@ struct PlannerOption {
   // names the text; *options is unchanged.
   absl::Status (*read)(std::string_view text, absl::Span<const DeviceMesh> meshes,
                        PlannerOptions* options);
-  // The option's value as text that `read` accepts. nullopt if a plan does not state it: it is not
-  // set, has its default, or does not affect this plan.
+  // The option's value as text, which `read` accepts if the value is valid. nullopt if a plan does
+  // not state it: it is not set, has its default, or does not affect this plan.
   std::optional<std::string> (*write)(const PlannerOptions& options,
                                       absl::Span<const DeviceMesh> meshes);
 };

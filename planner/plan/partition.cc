@@ -23,7 +23,8 @@ void AppendMode(int64_t size, int64_t stride, std::string* text) {
   fmt::format_to(std::back_inserter(*text), "{}{}:{}", text->empty() ? "" : ",", size, stride);
 }
 
-// The group of the first rank as nested blocks, "4:1,2:8", if the ranks are in row-major order.
+// The group of the first rank as nested blocks, "4:1,2:8". REQUIRES: the mesh's ranks are
+// consecutive and ascending.
 std::string KeyOfRowMajor(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
   Layout::Modes modes(mesh_dims.size());
   int64_t stride = 1;  // of mesh dim d, in ranks
@@ -63,7 +64,8 @@ std::optional<std::string> KeyOfOffsets(std::vector<int64_t> offsets) {
   return text;
 }
 
-// "4-7" if the mesh's ranks are these, in order; nullopt if they are not consecutive.
+// "4-7" if the mesh's ranks are these, in order; nullopt if they are not consecutive and ascending,
+// or begin at 0.
 std::optional<std::string> RangeOf(const DeviceMesh& mesh) {
   std::string text = mesh.ToString();
   const size_t at = text.find('@');

@@ -1,7 +1,8 @@
 // Implements PlanToJson and PlanFromJson of meshift/plan_io.h. docs/plan_format.md has the keys,
-// docs/errors.md the rules that the reader names. The reader checks types, names and ranges;
-// Verify() checks whether the plan and its fingerprint are right. plan_text.cc writes the text
-// form, and plan_text_reader.cc reads it.
+// docs/errors.md the rules that the reader names. The reader checks types, names, and that meshes
+// and dims exist, but no counts, bytes or times; Verify() checks whether the plan and its
+// fingerprint are right. PlanToJson REQUIRES: each step's mesh dims exist. plan_text.cc writes the
+// text form, and plan_text_reader.cc reads it.
 #include "meshift/plan_io.h"
 
 #include <fmt/format.h>

@@ -29,7 +29,7 @@ std::string PlanPreamble(const Plan& plan, std::string_view verb);
 std::string PlanInputsLine(const Plan& plan);
 // A line of titles, and a row for each step.
 std::string PlanStepsTable(const Plan& plan);
-// "1 x 40": one group of 40; "-" for local steps.
+// "1 x 40": one group of 40; "-" if the step states neither number, as local steps do.
 std::string GroupText(const Step& step);
 // "ddp,fsdp", or "-".
 std::string MeshDimsText(const Step& step);

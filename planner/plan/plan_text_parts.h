@@ -1,4 +1,4 @@
-// Escapes names and other free text in plans as text, so that each stays on its line.
+// Escapes free text in plans as text, such as the engine's name, so that it stays on its line.
 //
 //   Escaped("a, b", ",");      // "a\\x2c b"
 //

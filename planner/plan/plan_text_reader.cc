@@ -1,6 +1,7 @@
 // Implements PlanFromText and ReadPlan of meshift/plan_io.h: converts a plan as text to the JSON
 // form, which the JSON reader (plan_io.cc) then checks. Errors: INVALID_ARGUMENT, or UNIMPLEMENTED
-// for a newer text form. Lines after the fingerprint are ignored from a "#" line on.
+// for a newer text form. Before the fingerprint, other "#" lines and empty lines are ignored; after
+// it, all lines from a "#" line on.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -44,8 +44,9 @@ std::string ExactTimeText(int64_t ns);
 absl::StatusOr<int64_t> ParseBytes(std::string_view text);
 
 // Takes a number, which may be negative, a space and one of `units` off the front of `text`, up to
-// a space, a comma or its end. Returns the value in the last unit. nullopt, with `text` unchanged,
-// if `text` does not begin so, or the value is not a whole number of the last unit in 64 bits.
+// a space, a comma or its end. Returns the value in the last unit, which has size 1. nullopt, with
+// `text` unchanged, if `text` does not begin so, or the value is not a whole number of the last
+// unit in 64 bits.
 std::optional<int64_t> TakeQuantity(absl::Span<const Unit> units, std::string_view* text);
 
 }  // namespace meshift

@@ -14,10 +14,10 @@
 
 namespace meshift {
 
-// 0 for a rank that is not in the mesh of the step; for a crossing, in neither mesh. O(members of
-// the step's group) time; for a crossing O(all its messages), so use Crossing
-// (planner/plan/crossing.h) for many ranks. REQUIRES: the verifier accepts `plan`, and `plan` has
-// the step.
+// 0 for a local step, and for a rank that is not in the mesh of the step; for a crossing, in
+// neither mesh. O(members of the step's group) time; for a crossing O(all its messages), so use
+// Crossing (planner/plan/crossing.h) for many ranks. REQUIRES: the verifier accepts `plan`, and
+// `plan` has the step.
 int64_t BytesSent(const Plan& plan, int step, int64_t rank);
 
 // Calls fn for each non-empty message that `rank` sends. REQUIRES: as BytesSent, and the step is an

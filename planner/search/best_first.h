@@ -11,13 +11,13 @@
 // A node is a state with the cheapest known path to it. One queue holds nodes, and the best step
 // out of each expanded node, by their estimates: lower bounds of the cost of a whole path through
 // them. A step is priced when it reaches the front, which most never do. With estimates that are
-// never too high, the first path that reaches the target is the cheapest. A node that a cheaper or
-// preferred path reaches after its expansion is expanded again. With a consistent heuristic no
-// cheaper path comes later.
+// never too high, the target's path is the cheapest when the target reaches the front. A node that
+// a cheaper or preferred path reaches after its expansion is expanded again. With a consistent
+// heuristic no cheaper path comes later.
 //
-// The result is deterministic: of equal estimates, steps come before nodes, then state and op
-// decide. Cost needs <, == and a default value. Memory grows with the nodes and the steps pushed;
-// `done` is the only limit. Internal to the planner; not safe for concurrent use.
+// The result is deterministic: of equal estimates, steps come before nodes, then state, op and the
+// node's index decide. Cost needs <, == and a default value. Memory grows with the nodes and the
+// steps pushed; `done` is the only limit. Internal to the planner; not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_BEST_FIRST_H_
 #define MESHIFT_PLANNER_SEARCH_BEST_FIRST_H_
 
@@ -48,7 +48,7 @@ class BestFirst {
   struct Node {
     State state;
     Cost cost;        // of the cheapest path to the state so far
-    int before = -1;  // index of the predecessor
+    int before = -1;  // index of the predecessor; -1: this is the source
     StepOp op = StepOp::kSlice;
   };
 

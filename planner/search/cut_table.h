@@ -11,11 +11,12 @@
 // looked up here instead of being computed for every state.
 //
 // Sample ranks represent all ranks. Their coordinate on each mesh dim is the first or the last. Any
-// two mesh dims differ in some sample, so that exchanging two cuts changes the box of some sample.
+// two mesh dims differ in some sample, so that exchanging two cuts usually changes some box.
 // The worst rank misses at least as many items of the target as any sample.
 //
 // Lengths are in items (elements, or pairs of f4e2m1). Each new list charges the problem's budget,
-// and lists stay until the table is destroyed. Internal to the planner; not thread-safe.
+// as do its pieces, and lists stay until the table is destroyed. The table does not stop when the
+// budget is spent. Internal to the planner; not thread-safe.
 #ifndef MESHIFT_PLANNER_SEARCH_CUT_TABLE_H_
 #define MESHIFT_PLANNER_SEARCH_CUT_TABLE_H_
 
@@ -89,8 +90,9 @@ class CutTable {
   }
 
   // Mesh dims that data along tensor dim k must cross to get from the pieces of `list` to those of
-  // the target: ranks that differ in such a mesh dim alone need the same target piece, and at least
-  // one of them holds nothing of it.
+  // the target: ranks that differ in such a mesh dim alone need the same target piece, and each
+  // item of it is held at only one coordinate of that mesh dim. 0 if a cut is ragged, or a target
+  // piece may be empty.
   DimMask Across(List list, int k) const {
     return fills_target_ ? dims(list) & ~dims(target_lists_[k]) : 0;
   }

@@ -19,7 +19,8 @@
 //
 //   f        The least copy time of the last local step. With casts, that of half the target.
 //   A(s)     Mesh dims that data must cross: those that must still be reduced, and those that cut a
-//            tensor dim which they do not cut in the target.
+//            tensor dim which they do not cut in the target. The latter do not count if a cut is
+//            ragged or a target box may be empty (CutTable::Across).
 //   C(A)     The minimum over all sets of allowed groups (one group or more) whose mesh dims
 //            together contain A: the sum of alpha and GroupTimes::LeastLatencyNs over the groups.
 //   deficit(s)  The largest number of target items that a sample rank (cut_table.h) does not hold.

@@ -89,9 +89,10 @@ class Layouts {
 
   // Adds each mesh dim of `dims` to one of `lists`. A list that is a prefix of the target's list
   // gets the target's next cuts, as long as `dims` has them. The other mesh dims are appended to
-  // list `spare`, in ascending order. REQUIRES: num_lists() > 0.
+  // list `spare`, in ascending order. REQUIRES: num_lists() > 0; no list has a mesh dim of `dims`.
   Lists CutTowardsTarget(Lists lists, DimMask dims, int spare);
-  // The list of the largest tensor dim, and of the outermost tensor dim longer than 1.
+  // The list of the largest tensor dim that may be cut, and of the outermost one longer than 1 (if
+  // none is longer: of the innermost).
   int largest() const { return largest_; }
   int outermost() const { return outermost_; }
 

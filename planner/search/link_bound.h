@@ -41,7 +41,8 @@ class LinkBound {
   // Whether LeastNs() of some state may exceed the time of a single rank's items on its own link.
   bool MayExceedOwnLink() const;
 
-  // The least ns that the collectives of a path from the state to the target wait for links.
+  // A lower bound of the ns that the collectives of a path from the state to the target wait for
+  // links. REQUIRES: nothing must still be reduced in the state.
   int64_t LeastNs(const State& state) {
     const auto [it, is_new] = known_.try_emplace(state.code(), 0);
     if (is_new) it->second = ComputeLeastNs(state);

@@ -168,11 +168,13 @@ class CheapestSearch {
   }
 
   // Finds paths by a greedy walk; each path to the target lowers bound_ns_. The walk slices on
-  // replicated mesh dims and reduces all that is partial, both towards the target's cuts where
-  // possible. Then it moves to the target (Finish). If nothing is partial, it also omits the slice.
+  // replicated mesh dims and reduces all that must be reduced, both towards the target's cuts where
+  // possible. Then it moves to the target (Finish). If nothing must be reduced, it also omits the
+  // slice.
   void FindIncumbent();
   bool MayWalk() const { return !successors_.masks_target() && layouts_.num_lists() > 0; }
-  // Each returns the node that it leads to; -1: a step is not allowed, or its path is too slow.
+  // Each but Finish() returns the node that it leads to; -1: a step is not allowed, its path is too
+  // slow, or a known path to the node is cheaper.
   int Walk(int from, StepOp op, uint64_t partial_code, const Lists& lists);
   int GreedyMoveTo(int from, const Lists& lists);
   int Slice(int from);

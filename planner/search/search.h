@@ -15,8 +15,9 @@
 //
 // Bounded suboptimality: after work of about a second, the search looks only for paths that are
 // shorter than the incumbent by 1/64 of its time; after the same work again by 1/16, then by 1/4;
-// then it returns the incumbent. No search on up to four mesh dims is known to need that. Work is
-// counted (base/work_budget.h), not timed. Internal to the planner.
+// then it returns the incumbent, or without one the first path that it finds. No search on up to
+// four mesh dims is known to need that. Work is counted (base/work_budget.h), not timed. One thread
+// at a time for each CostModel, and for each Problem with a budget. Internal to the planner.
 #ifndef MESHIFT_PLANNER_SEARCH_SEARCH_H_
 #define MESHIFT_PLANNER_SEARCH_SEARCH_H_
 
@@ -47,14 +48,14 @@ struct Path {
 PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path);
 
 // The cheapest path that keeps `rules`, takes at most `bound_ns`, and stays within the workspace
-// and the groups that `model` allows. nullopt: there is none. No problem is known without a path if
-// only `rules` with the default max_value limit it. Work is charged to the problem's budget; a
-// search without a budget is exact. The caller checks the budget: once exhausted, the result may be
-// nullopt or a dearer path.
+// and the groups that `model` allows. nullopt: there is none. Work is charged to the problem's
+// budget; a search without a budget is exact. The caller checks the budget: once exhausted, the
+// result may be nullopt or a dearer path. Path::work of the result is 0.
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
                                  const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 
-// Mesh dims that every path needs: each is among those of at least one of its collectives.
+// Mesh dims that every path needs: each is among those of at least one of its collectives. Not
+// always all such mesh dims.
 DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules);
 
 }  // namespace meshift

@@ -140,7 +140,7 @@ class StepBounds {
     for (int s = 0; s < num_samples_; ++s) missing = std::max(missing, target_[s] - wanted[s]);
     return missing;
   }
-  // Items that some rank receives in the step.
+  // A lower bound of the items that the worst rank receives in a step that reduces nothing.
   int64_t Moved(const Product& product) const {
     int64_t moved = 0;
     for (int s = 0; s < num_samples_; ++s) {
@@ -158,6 +158,7 @@ class StepBounds {
   int64_t BeforeFrom(int i) const { return before_from_[i]; }
   int64_t ExtentFrom(int i) const { return extent_from_[i]; }
   // A lower bound in ns of the time of a step out of the state of Start() over `dims`, at `stage`.
+  // REQUIRES: `product` is that of the step.
   int64_t LeastNs(StepOp op, int stage, DimMask dims, const Product& product) const;
 
  private:

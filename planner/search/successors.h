@@ -1,5 +1,5 @@
-// Enumerates the successors of a state: all steps out of it. The search, the searches under limits,
-// the alternatives and the brute force in tests use this one definition.
+// Enumerates the successors of a state: the steps out of it that plans may have. The search, the
+// searches under limits, the alternatives and the brute force in tests use this one definition.
 //
 //   Successors successors(problem, model, rules);
 //   successors.ForEach(state, [&](const Successor& next) {
@@ -8,7 +8,8 @@
 //   });
 //
 // This table has the steps from one layout to another (layouts.h) that leave partial mesh dims as
-// they are. Cuts in the common prefix of the two lists of a tensor dim count as unchanged.
+// they are. Cuts in the common prefix of the two lists of a tensor dim count as unchanged. The
+// first row that fits has the ops.
 //
 //   cuts are only added                            slice
 //   cuts are only removed                          all_gather, exchange
@@ -63,8 +64,9 @@ class Successors {
 
   // Steps that ForEach() may leave out.
   struct Limits {
-    // If no mesh dim must be reduced: steps after which some rank has received, and still needs for
-    // the target, more items than this together (Layouts::ForEachExtension).
+    // If no mesh dim must be reduced, and none is partial in the target alone: steps after which
+    // some rank has received, and still needs for the target, more items than this together
+    // (Layouts::ForEachExtension).
     int64_t most_items = INT64_MAX;
     // Collectives to states that are not finished.
     bool only_last_collective = false;
@@ -77,7 +79,8 @@ class Successors {
 
   Layouts& layouts() { return layouts_; }
   const ValueRule& value_rule() const { return value_rule_; }
-  // Whether local steps alone lead from `state` to the target. True for the target.
+  // Whether local steps alone may lead from `state` to the target (the value rule may forbid a
+  // value between them). True for the target.
   bool IsFinished(const State& state) const {
     return std::binary_search(finished_.begin(), finished_.end(), state);
   }

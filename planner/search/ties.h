@@ -5,8 +5,8 @@
 //                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});
 //
 // The search itself orders paths by time, then by the bytes that the worst ranks send. This class
-// orders the rest: fewer bytes sent by all ranks together, then fewer steps, then the text of the
-// steps that comes first, with mesh dims by number: names do not change a plan.
+// orders the rest: fewer bytes sent by all ranks together (TotalBytes), then fewer steps, then the
+// text of the steps that comes first, with mesh dims by number: names do not change a plan.
 #ifndef MESHIFT_PLANNER_SEARCH_TIES_H_
 #define MESHIFT_PLANNER_SEARCH_TIES_H_
 
@@ -41,9 +41,9 @@ class Ties {
   // False for equal paths. REQUIRES: both have the same ends, times, and bytes of worst ranks.
   bool IsBefore(absl::Span<const Leg> a, absl::Span<const Leg> b);
 
-  // Bytes that all ranks send together. In a gather, scatter or reduction each rank is counted as
-  // the one that sends most. On up to kMaxRanks ranks, messages are counted rank by rank.
-  // Saturates.
+  // Bytes that all ranks send together; 0 for a local step. In a gather, scatter or reduction each
+  // rank is counted as the one that sends most. On up to kMaxRanks ranks, messages are counted rank
+  // by rank. Saturates.
   int64_t TotalBytes(const Leg& leg);
 
  private:

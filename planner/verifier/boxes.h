@@ -65,7 +65,8 @@ class Walk {
   absl::InlinedVector<size_t, 12> strides_;  // [dim * tables + table]
 };
 
-// Disjoint intervals. Counts the indices of another interval that they cover.
+// Disjoint intervals, added in ascending order. Counts the indices of another interval that they
+// cover.
 class Coverage {
  public:
   void Clear() { entries_.clear(); }
@@ -100,10 +101,12 @@ std::optional<Uncovered> FindUncovered(const MeshShape& mesh_shape, const CutCha
                                        absl::Span<const int> sources);
 
 struct Traffic {
-  Int128 sent = 0;                  // the most bytes that a rank sends
-  Int128 received = 0;              // the most bytes that a rank receives
-  bool sent_contiguous = true;      // each message is contiguous in the sender's box
-  bool received_contiguous = true;  // each message is contiguous in the receiver's box
+  Int128 sent = 0;      // the most bytes that a rank sends
+  Int128 received = 0;  // the most bytes that a rank receives
+  // Each message, and each part that a rank keeps, is contiguous in the sender's box; in the
+  // receiver's box.
+  bool sent_contiguous = true;
+  bool received_contiguous = true;
 };
 
 // For all_to_all and exchange. REQUIRES: FindUncovered found nothing.

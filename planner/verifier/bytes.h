@@ -25,12 +25,14 @@ struct StepBytes {
 // Rounds up to a multiple of 16: pieces of the workspace are aligned so.
 Int128 RoundUp16(Int128 bytes);
 
-// REQUIRES: CheckFields and CheckData found nothing.
+// REQUIRES: CheckFields and CheckData found nothing, and the step is not a crossing
+// (BytesOfCrossing in planner/verifier/crossing.h).
 StepBytes BytesOf(const StepView& view);
 
 // The bytes of workspace that the step needs. The first step reads the source, the last writes the
 // target. The pieces of each step but the first may lie in the `scratch` bytes of a consumed
-// source: the one to send, then the one to receive, each if it fits into the rest.
+// source: the one to send, then the one to receive, each if it fits into the rest. Does not count
+// the copy that a single step in one buffer may need (verifier.cc).
 Int128 WorkspaceOf(const StepBytes& bytes, bool first, bool last, Int128 scratch);
 
 }  // namespace meshift::verifier_internal

@@ -3,9 +3,10 @@
 //
 //   std::optional<PlanFault> fault = CheckPromise(plan, views);    // nullopt: no rule is broken
 //
-// It computes no values, takes the option native_invariance as true, and does not compare `kept`
-// with the promise that the caller asked for. On a mesh of more than 4,096 ranks it may refuse a
-// batch-invariant plan that keeps its promise. Internal to the verifier; a pure function.
+// It computes no values, takes the option native_invariance as true, takes native min and max as
+// exact in any order (plans do not state EngineCapabilities::min_max_exact), and does not compare
+// `kept` with the promise that the caller asked for. On a mesh of more than 4,096 ranks it may
+// refuse a batch-invariant plan that keeps its promise. Internal to the verifier; a pure function.
 #ifndef MESHIFT_PLANNER_VERIFIER_PROMISE_H_
 #define MESHIFT_PLANNER_VERIFIER_PROMISE_H_
 

@@ -5,8 +5,9 @@
 //   change.moving;          // the mesh dims of all cuts that the step removes or adds
 //   change.cuts[0].parents; // the sizes of the intervals that these cuts divide
 //
-// Cuts in the common prefix of a tensor dim's cuts before and after count as unchanged. Mesh dims
-// of size 1 count as replicated. Sizes are in elements. Internal to the verifier.
+// Cuts in the common prefix of a tensor dim's cuts before and after count as unchanged. If
+// the sizes of its first cut's pieces change, all its cuts count as changed. Mesh dims of size 1
+// count as replicated. Sizes are in elements. Internal to the verifier.
 #ifndef MESHIFT_PLANNER_VERIFIER_STATE_H_
 #define MESHIFT_PLANNER_VERIFIER_STATE_H_
 

@@ -59,14 +59,16 @@ ReductionFields FieldsOfReduction(const MeshShape& mesh_shape, const State& befo
 std::optional<Violation> CheckOp(const Step& step, const Sharding& like, int mesh,
                                  DType dtype_before);
 // Checks every field but the costs: placements after, group, tensor dims, reduction, sizes, dtypes.
+// The value of reduce_block is checked in promise.h.
 // Rule "scale": the step is beyond kMaxMoving or kMaxChoices (boxes.h).
 std::optional<Violation> CheckFields(const StepView& view);
 // Checks that every rank can get its box of `after`, each element and each contribution once.
 std::optional<Violation> CheckData(const StepView& view);
 
-// Whether all members have boxes of one size before, and of one size after.
+// Whether in every group all members have boxes of one size before, and of one size after.
 bool IsEven(const StepView& view);
-// Whether the reduction gives the same bits in any order. REQUIRES: it has a reduce_op.
+// Whether the reduction gives the same bits in any order, if min and max follow docs/dtypes.md.
+// REQUIRES: it has a reduce_op.
 bool IsExactReduction(const StepView& view);
 
 }  // namespace meshift::verifier_internal

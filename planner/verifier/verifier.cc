@@ -1,7 +1,7 @@
 // Implements Verify() of meshift/verifier.h: runs the checks in order, and has those of a whole
 // plan: meshes, target, work, averages, bytes, totals, limits and the fingerprint. The other files
 // of this folder check steps, crossings, casts, groups and promises. The times of steps are checked
-// for sign, sum and lower bound only.
+// for sign, sum and lower bound only. An explicit max_value is checked, but not its default.
 #include "meshift/verifier.h"
 
 #include <fmt/format.h>
