@@ -8,8 +8,9 @@
 //
 // Work on one stream runs in order; events order work on different streams. An Engine may be used
 // from several threads; a Stream by one at a time. Calls that queue work return errors of their
-// arguments (INVALID_ARGUMENT); Synchronize and Wait return errors of the work. Memory that queued
-// work uses must stay allocated until the work is done.
+// arguments (INVALID_ARGUMENT), or an earlier error of the stream, the group or the engine;
+// Synchronize and Wait return errors of the work. Memory that queued work uses must stay allocated
+// until the work is done.
 #ifndef MESHIFT_ENGINE_H_
 #define MESHIFT_ENGINE_H_
 

@@ -11,8 +11,8 @@
 // split from a part of the world, and RESOURCE_EXHAUSTED if MPI has no tags for more.
 //
 // Reductions have the arithmetic of comm/kernels/reduce.h, in ascending order of ranks, rounded
-// once. The bits are those of the local engine and equal on all members
-// (EngineCapabilities::Local()).
+// once. The bits are those of the local engine under ReductionOrder::kRanks, and equal on all
+// members (EngineCapabilities::Local()).
 //
 // Errors propagate with the work, as in meshift/local_world.h: a stream keeps its first error, and
 // any error of a call ends the group on this rank. MPI does not report it to other ranks; with a

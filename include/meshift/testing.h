@@ -1,6 +1,6 @@
 // The test kit: computes the tensors that every rank must hold after a redistribution, directly
-// from the definition of the placements, in one process and without a GPU. This reference shares no
-// code with planner and engines.
+// from the definition of the placements, in one process and without a GPU. This reference uses
+// no code of planner and engines, but it does use their shardings and their table of valid ops.
 //
 //   // Your framework's own code: the gradient sync of a data-parallel layer.
 //   const Sharding from = *Sharding::Parse("f32[7,5] on dp=3,tp=2 as P,S(0)");

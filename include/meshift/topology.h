@@ -99,7 +99,8 @@ class Topology {
   const TopologyLevel& level(int i) const { return levels_[i]; }
   const TopologyConstants& constants() const { return constants_; }
   absl::Span<const TopologyProtocol> protocols() const { return protocols_; }
-  // The index of the domain of `level` that contains `rank`. REQUIRES: 0 <= level < NumLevels().
+  // The index of the domain of `level` that contains `rank`. REQUIRES: 0 <= level < NumLevels(),
+  // and here and in the next function that ranks are 0 or more.
   int64_t DomainOf(int level, int64_t rank) const;
   // The lowest level at which both ranks share a domain.
   int LevelBetween(int64_t a, int64_t b) const;
