@@ -237,8 +237,9 @@ MESHIFT_EXPORT meshift_code meshift_sharding_local_box(const meshift_sharding* s
 
 // --- Topologies: how fast links are ---
 
-// The shortest equal text, and the JSON form, of a value of the option "topology": a preset
-// ("h100"), "nvlink=8", or JSON. INVALID_ARGUMENT names the value and the rule.
+// An equal text, and the JSON form, of a value of the option "topology": a preset ("h100"),
+// "nvlink=8", or JSON. The text is "flat", a preset's name, "nvlink=8", or else JSON on one line.
+// INVALID_ARGUMENT names the value and the rule.
 MESHIFT_EXPORT meshift_code meshift_topology_text(const char* topology, char** text, char** error);
 MESHIFT_EXPORT meshift_code meshift_topology_json(const char* topology, char** json, char** error);
 // The names of the presets, 0 <= index < count: "h100-ndr".
@@ -650,7 +651,7 @@ MESHIFT_EXPORT meshift_code meshift_stream_create(meshift_engine* engine, meshif
                                                   char** error);
 // Waits until all its work is done, and returns the first error.
 MESHIFT_EXPORT meshift_code meshift_stream_synchronize(meshift_stream* stream, char** error);
-// Waits for its work.
+// Waits for its work, unless the stream is a wrapped one.
 MESHIFT_EXPORT void meshift_stream_destroy(meshift_stream* stream);
 
 // Memory of an engine, aligned to 64 bytes or more, for programs without their own device
@@ -795,8 +796,8 @@ MESHIFT_EXPORT meshift_code meshift_redistribute_plan(meshift_redistributor* red
                                                       const meshift_plan* plan,
                                                       const meshift_redistribution* what,
                                                       meshift_run** run, char** error);
-// Does the work of a first call without running it. Collective. `reduce_dtype`: as in
-// meshift_redistribution. *plan gets the plan; `plan` may be NULL.
+// Does the work of a first call with row-major tensors, without running it. Collective.
+// `reduce_dtype`: as in meshift_redistribution. *plan gets the plan; `plan` may be NULL.
 MESHIFT_EXPORT meshift_code meshift_redistributor_prepare(meshift_redistributor* redistributor,
                                                           const meshift_sharding* from,
                                                           const meshift_sharding* to,
@@ -818,7 +819,7 @@ typedef struct meshift_stats {
   int64_t plans_made;
   int64_t plans_reused;
   int64_t plans_cached;
-  int64_t programs_made;   // for layouts that are not row-major
+  int64_t programs_made;   // for other layouts than row-major, or merged for lists
   int64_t groups_created;  // communicators created, without the one of all ranks
   int64_t groups_reused;
   int64_t groups;  // now

@@ -174,7 +174,8 @@ class Executable;      // comm/executor/executable.h
 class RecordSlot;      // comm/engine/engine_record.h
 struct Program;        // comm/program/program.h
 
-// An in-order queue of work of one rank. Made by an Engine; the destructor waits for the work.
+// An in-order queue of work of one rank. Made by an Engine; the destructor waits for the work,
+// except that of NcclEngine::WrapStream.
 class Stream {
  public:
   virtual ~Stream() = default;

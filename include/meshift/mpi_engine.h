@@ -135,8 +135,9 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
 // the engine. Destroy its redistributors first.
 class MpiJob {
  public:
-  // Collective. If `options.control` is null, the job makes its own. Errors as those of
-  // MpiSession::Start, MpiBootstrap and CreateMpiEngine.
+  // Collective. If `options.control` is null, the job makes its own, with the time-out
+  // Bootstrap::kDefaultTimeout. Errors as those of MpiSession::Start, MpiBootstrap and
+  // CreateMpiEngine.
   static absl::StatusOr<std::unique_ptr<MpiJob>> Start(const MpiEngineOptions& options = {});
 #ifdef MPI_VERSION
   // The ranks of `communicator` are the world. REQUIRES: it outlives the job.
@@ -146,8 +147,8 @@ class MpiJob {
     return Start(options);
   }
 #endif
-  // Waits until all ranks' jobs end; after an error use Leave. Call it on the thread that created
-  // the job.
+  // Waits for the other ranks: at most Bootstrap::kDefaultTimeout on its own control channel, and
+  // without a limit in MPI. After an error use Leave. Call it on the thread that created the job.
   ~MpiJob();
 
   Engine* engine() const { return engine_.get(); }  // never null

@@ -24,7 +24,7 @@
 // channels. The first call for a pair of shardings plans, lowers and splits groups; later calls
 // reuse the result while it is cached.
 //
-// Streams: each group has its own stream, so that redistributions over different groups overlap.
+// Streams: each group has its own stream, so redistributions over different groups may overlap.
 // Two calls have a guaranteed order only on request: a call that reads the target of another one
 // must name it in `after_run`, or be made after its Wait(). The host waits for the device only in
 // Wait() and when the redistributor is destroyed, and on NCCL while the device's queue is full. It
@@ -144,10 +144,10 @@ PlannerOptions PlanningOptions(const DeviceMesh& mesh, const Engine& engine,
 
 struct RedistributorStats {
   int64_t calls = 0;
-  int64_t plans_made = 0;     // not cached: planned or verified, and lowered
+  int64_t plans_made = 0;     // not in its cache: planned or verified if necessary, and lowered
   int64_t plans_reused = 0;   // found in the cache
   int64_t plans_cached = 0;   // in the cache now
-  int64_t programs_made = 0;  // lowered for layouts that are not row-major
+  int64_t programs_made = 0;  // lowered for other layouts than row-major, or merged for lists
   GroupCacheStats groups;
   // Calls that named a symmetric pool: the number that used it, and why the others did not.
   SymmetricCounts symmetric;
@@ -258,9 +258,10 @@ class Redistributor {
   absl::StatusOr<RunHandle> Run(const Plan& plan, const TensorView& source,
                                 const TensorView& target, const PlanRunOptions& options = {});
 
-  // Does the work of a first call without running it: plans, lowers, makes the groups and the
-  // workspace. Collective, as calls are. Has no ticket: do not use it while calls with tickets are
-  // made. The plan has the size of the workspace.
+  // Does the work of a first call with row-major tensors in two buffers, without running it: plans,
+  // lowers, makes the groups and the redistributor's own workspace. Collective, as calls are. Has
+  // no ticket: do not use it while calls with tickets are made. The plan has the size of the
+  // workspace.
   absl::StatusOr<Plan> Prepare(const Sharding& from, const Sharding& to,
                                std::optional<DType> reduce_dtype = std::nullopt);
   absl::Status Prepare(absl::Span<const Plan> plans);

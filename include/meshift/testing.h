@@ -125,7 +125,7 @@ using LayerFn = absl::FunctionRef<absl::Status(const LocalTensors& local)>;
 // bit; once with full mantissas, where values are compared within a proven error bound, and
 // replicas bit for bit; once with special values, if check.special_values is set. Counts are sums
 // over these. Targets are poisoned before each call. Errors: those of Oracle::Create and of
-// `layer`; FAILED_PRECONDITION: it wrote to a source or next to a target.
+// `layer`; FAILED_PRECONDITION: it changed a source, or the 64 bytes before or after a tensor.
 absl::StatusOr<CheckResult> CheckLayer(const LayerCheck& check, LayerFn layer);
 
 // --- A plan of Meshift ---
