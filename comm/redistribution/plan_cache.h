@@ -118,8 +118,8 @@ class PlanCache {
  public:
   // `planner`: its options have no reduce_dtype. `verify`: whether to verify plans of the caller.
   // `max_bytes`: the approximate limit of the row-major programs of plans that the planner made,
-  // and the same again for plans of the caller. `coalesce_bytes`: for CoalesceTraitsOf().
-  // `check_mesh` is called for each mesh of a new plan.
+  // and the same again for plans of the caller; a program above it is not cached. `coalesce_bytes`:
+  // for CoalesceTraitsOf(). `check_mesh` is called for each mesh of a new plan.
   PlanCache(int64_t rank, std::shared_ptr<PlannerCache> planner, bool verify, int64_t max_bytes,
             int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
       : rank_(rank),

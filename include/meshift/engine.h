@@ -175,7 +175,7 @@ class RecordSlot;      // comm/engine/engine_record.h
 struct Program;        // comm/program/program.h
 
 // An in-order queue of work of one rank. Made by an Engine; the destructor waits for the work,
-// except that of NcclEngine::WrapStream.
+// unless the stream belongs to the caller (NcclEngine::WrapStream, NcclLent::stream).
 class Stream {
  public:
   virtual ~Stream() = default;

@@ -70,6 +70,7 @@ namespace MESHIFT_API meshift {
 class MpiSession {
  public:
   // Also OK if the program has initialised MPI, or if MPI provides less than MPI_THREAD_MULTIPLE.
+  // If it initialises MPICH, it sets MPI_ERRORS_RETURN on MPI_COMM_WORLD.
   // UNIMPLEMENTED: this build has no MPI. INTERNAL: MPI fails.
   static absl::StatusOr<MpiSession> Start();
   // Whether MPI is initialised with MPI_THREAD_MULTIPLE. Then the engine has its own thread, and
@@ -90,10 +91,10 @@ class MpiSession {
 
 // Bootstraps the job over MPI: rank 0 opens the hub and broadcasts its address with a random
 // secret. The hub listens on loopback if all ranks share memory, else on MESHIFT_SOCKET_IFNAME
-// (Bootstrap::Listen()). Collective; `communicator` as in MpiEngineOptions. Errors as those of
-// Bootstrap::Listen() and Connect(); UNAVAILABLE also if rank 0 could not open the hub;
-// FAILED_PRECONDITION also if MPI is not initialised, or this thread may not call it; UNIMPLEMENTED
-// and INTERNAL as for MpiSession::Start().
+// (Bootstrap::Listen()). Collective; `communicator` as in MpiEngineOptions. `timeout` does not
+// limit the calls of MPI itself. Errors as those of Bootstrap::Listen() and Connect(); UNAVAILABLE
+// also if rank 0 could not open the hub; FAILED_PRECONDITION also if MPI is not initialised, or
+// this thread may not call it; UNIMPLEMENTED and INTERNAL as for MpiSession::Start().
 absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(
     Bootstrap::Timeout timeout = Bootstrap::kDefaultTimeout,
     std::optional<int> communicator = std::nullopt);

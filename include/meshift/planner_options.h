@@ -101,7 +101,8 @@ absl::Status CheckGroupBudget(const GroupBudget& budget);
 absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
                                                         absl::Span<const DeviceMesh> meshes);
 // The text from which ParseMeshGroups reads these groups. A group of a mesh that is not in `meshes`
-// is written "*".
+// is written "*", which reads back as the group of all ranks. REQUIRES: CheckGroupBudget accepts
+// the groups.
 std::string MeshGroupsText(absl::Span<const MeshGroups> groups,
                            absl::Span<const DeviceMesh> meshes);
 

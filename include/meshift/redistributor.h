@@ -110,7 +110,8 @@ struct RedistributorExpertOptions {
   bool time_steps = false;  // whether last_run() measures the time of each step
   // The approximate limit, in bytes, of each of four caches: plans; paths (PlannerCacheLimits);
   // programs of own plans; programs of the caller's plans. The least recently used entry is evicted
-  // first. Programs of other layouts (64 per plan) and of lists (64) are limited in number only.
+  // first. An entry above the limit is not cached, so each call makes it again. Programs of other
+  // layouts (64 per plan) and of lists (64) are limited in number only.
   int64_t max_cached_bytes = int64_t{64} << 20;
   int64_t agreement_calls = 16;  // kFirstCalls: calls with smaller numbers wait; equal on all ranks
   StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ

@@ -90,8 +90,8 @@ class Topology {
   // {"levels": [{"name", "domain_size", "bandwidth_bytes_per_us", "latency_ns", ...}, ...],
   //   "constants": {...}, "protocols": [{"name", "start_ns", ...}, ...]}.
   // The keys named here in a level and in a protocol are required, and so is "levels"; other keys
-  // have defaults. INVALID_ARGUMENT: a missing or an unknown key, a value of another type, or an
-  // error of Create.
+  // have defaults. INVALID_ARGUMENT: a missing, an unknown or a duplicate key, a value of another
+  // type, text that is not JSON, or an error of Create.
   static absl::StatusOr<Topology> FromJson(std::string_view json);
   std::string ToJson() const;
 
