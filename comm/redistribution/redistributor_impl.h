@@ -316,14 +316,15 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   std::unique_ptr<CallSource> source_;  // null if this rank is not in the mesh
   // Calls Fail() until it is destroyed.
   std::unique_ptr<ControlRoot> root_;
-  // Destroyed after group_streams_: calls source_->Leave() when all work is done.
+  // Destroyed after group_streams_: calls source_->Leave() when all work is done, except on a lent
+  // stream.
   struct SourceLeaves {
     const std::unique_ptr<CallSource>& source;
     ~SourceLeaves() {
       if (source != nullptr) source->Leave();
     }
   } source_leaves_{source_};
-  // Destroyed first, which waits for all work.
+  // Destroyed first, which waits for all work, except on a lent stream.
   GroupStreams group_streams_ MESHIFT_GUARDED_BY(issuing_);
 };
 

@@ -745,7 +745,7 @@ MESHIFT_EXPORT meshift_code
 meshift_redistributor_create(const meshift_mesh* mesh, const meshift_engine* engine,
                              const meshift_redistributor_options* options,
                              meshift_redistributor** redistributor, char** error);
-// Waits for its work, unless runs still refer to it.
+// Waits for its work, unless runs still refer to it, or the work is on a lent stream.
 MESHIFT_EXPORT void meshift_redistributor_destroy(meshift_redistributor* redistributor);
 
 typedef struct meshift_redistribution {

@@ -66,6 +66,7 @@ absl::StatusOr<int64_t> ProbeNs(const Probe& probe, const Topology& topology);
 
 // Fits the times `ns` of the probes, in their order. INVALID_ARGUMENT: there are no probes or
 // another number of times; a time is below 1 ns; or a probe is not from CalibrationProbes.
+// REQUIRES: the probes are those of `structure`, which is not checked.
 absl::StatusOr<Topology> FitTopology(const Topology& structure, absl::Span<const Probe> probes,
                                      absl::Span<const int64_t> ns);
 

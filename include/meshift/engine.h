@@ -107,7 +107,8 @@ struct SymmetricCall {
   // "symmetric all_gather(8 x bf16, buffer 0+256 -> 1+0)"
   std::string ToString() const;
 };
-// INVALID_ARGUMENT: the call is not valid for member number `member` of a group of `size`.
+// INVALID_ARGUMENT: the call is not valid for member number `member` of a group of `size`. Does not
+// check whether the places overlap. REQUIRES: 0 <= member < size.
 absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size);
 
 // Time-outs: how long calls may take before they count as hung.

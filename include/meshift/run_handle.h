@@ -28,7 +28,8 @@ struct Run;
 // and moves.
 // Dropping a handle neither waits nor cancels: the work continues, and its tensors must stay valid
 // until it is done. Without the handle, wait for a later call that depends on it, or destroy the
-// redistributor with all its handles and symmetric pools, which waits for all work.
+// redistributor with all its handles and symmetric pools, which waits for all work, except on a
+// lent stream (NcclLent::stream).
 class RunHandle {
  public:
   RunHandle() = default;  // nothing to wait for
