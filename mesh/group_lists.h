@@ -1,6 +1,6 @@
 // GroupLists: a cache of a mesh's lists of group members, so that all members of a large group
-// share one list. When it holds about 4 million ranks, the next new list clears it. Internal to
-// mesh/.
+// share one list. Lists of fewer than 32 ranks are not kept. When it holds more than about 4
+// million ranks, the next new list clears it. Internal to mesh/.
 //
 //   RankList ranks = lists.Get(dims, base, [&] { return ...; });
 #ifndef MESHIFT_MESH_GROUP_LISTS_H_

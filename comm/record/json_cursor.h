@@ -8,9 +8,9 @@
 //
 // After the first error calls read nothing, outputs are unspecified, and Finish returns the error
 // with its byte. A key of more than 64 bytes, and nesting deeper than 32, are errors. The reader
-// does not validate all of JSON: Skip takes any word, and strings may have any bytes. An escape
-// \u00XX becomes one byte, any larger one '?'; \b and \f become spaces. The text must outlive the
-// cursor. Not thread-safe.
+// does not validate all of JSON: Skip takes any word, Int takes leading zeros, and strings may have
+// any bytes. An escape \u00XX becomes one byte, any larger one '?'; \b and \f become spaces. The
+// text must outlive the cursor. Not thread-safe.
 #ifndef MESHIFT_COMM_RECORD_JSON_CURSOR_H_
 #define MESHIFT_COMM_RECORD_JSON_CURSOR_H_
 

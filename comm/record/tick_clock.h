@@ -1,5 +1,6 @@
 // A cheap clock: the processor's time-stamp counter, which takes one instruction, if the kernel
-// itself keeps time with it; else the steady clock. Ticks become nanoseconds later, in ToNs().
+// itself keeps time with it; else the steady clock. The constructor makes this choice, once. Ticks
+// become nanoseconds later, in ToNs().
 //
 //   const TickClock clock;
 //   const int64_t ticks = clock.Now();

@@ -35,8 +35,8 @@ std::string TextOf(const Plan& plan) {
                      to.PlacementsText(), mesh);
 }
 
-// FAILED_PRECONDITION if a batch-invariant plan relies on reductions that are batch-invariant on
-// the engine that it was made for, but not on this one.
+// FAILED_PRECONDITION if a batch-invariant plan uses reductions of the engine, and this engine has
+// neither the native_invariance that the plan was made for nor kReduceScatter.
 absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
   if (plan.kept() != Reproducibility::kBatchInvariant) return absl::OkStatus();
   const bool native = std::any_of(plan.steps().begin(), plan.steps().end(), [](const Step& step) {

@@ -6,10 +6,10 @@
 // Plans come from a PlannerCache, which several redistributors may share. This cache keeps the
 // programs that are lowered from them for this rank: those for row-major tensors within a limit in
 // bytes, others and merged ones within limits in number. It makes no communicators, so that a
-// refused call changes nothing but caches. Not thread-safe. Errors: those of MakePlan, Lower(),
-// MergePrograms and `check_mesh`. INVALID_ARGUMENT: a plan of the caller breaks a rule.
-// FAILED_PRECONDITION: a plan of the caller needs reductions of the engine that are
-// batch-invariant, and this engine's are not.
+// refused call changes nothing but caches and their counts. Not thread-safe. Errors: those of
+// MakePlan, Lower(), MergePrograms and `check_mesh`. INVALID_ARGUMENT: a plan of the caller breaks
+// a rule. FAILED_PRECONDITION: a batch-invariant plan of the caller uses reductions of the engine,
+// and this engine has neither the plan's native_invariance nor kReduceScatter.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 
@@ -118,8 +118,8 @@ class PlanCache {
  public:
   // `planner`: its options have no reduce_dtype. `verify`: whether to verify plans of the caller.
   // `max_bytes`: the approximate limit of the row-major programs of plans that the planner made,
-  // and the same again for plans of the caller. `coalesce_bytes`: for CoalesceTraitsOf().
-  // `check_mesh` is called for each mesh of a new plan.
+  // and the same again for plans of the caller; a program above it is not cached. `coalesce_bytes`:
+  // for CoalesceTraitsOf(). `check_mesh` is called for each mesh of a new plan.
   PlanCache(int64_t rank, std::shared_ptr<PlannerCache> planner, bool verify, int64_t max_bytes,
             int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
       : rank_(rank),
@@ -169,7 +169,7 @@ class PlanCache {
   const int64_t coalesce_bytes_;
   const std::function<absl::Status(const DeviceMesh&)> check_mesh_;
   const bool verify_;
-  // A key points into its value.
+  // A key of planner_plans_ points into its value.
   LruCache<PlanKey, std::shared_ptr<PlanEntry>> planner_plans_;
   LruCache<FingerprintKey, std::shared_ptr<PlanEntry>> caller_plans_;
   uint64_t next_id_ = 0;

@@ -1,4 +1,5 @@
-// The public functions of Redistributor. RedistributorImpl has the work.
+// The public functions of Redistributor. RedistributorImpl makes the calls; Empty, View and rank
+// are implemented here.
 #include "meshift/redistributor.h"
 
 #include <memory>

@@ -6,7 +6,8 @@
 //
 // Public functions have the limits and errors of those of Redistributor (meshift/redistributor.h)
 // that call them. They are safe for concurrent use, except for last_run(): `issuing_` serialises
-// calls. After the first failure (Fail), all collective calls return its error.
+// calls. After the first failure (Fail), all collective calls return its error, except on a thread
+// that may not call the engine (CheckThread).
 //
 // The functions of a cached call are marked hot. Linkers place such functions together, so that a
 // call with cold caches touches fewer pages (//bench:submission_lines measures that).
@@ -192,8 +193,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   }
   absl::Status CheckEngineOf(const RunHandle& run) const;
 
-  // Issues a call of one tensor. Peers compare this fingerprint and text; they are the plan's,
-  // unless the call has symmetric memory.
+  // Issues a call of one tensor. Peers compare the fingerprint; `text` describes it in messages.
+  // Both are the plan's, unless the call names symmetric memory.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> RunOne(
       PlanEntry& plan, const Fingerprint& fingerprint, const Text& text, const TensorArgs& tensor,
       const Workspace& workspace, const After& after) MESHIFT_REQUIRES(issuing_);
@@ -227,8 +228,9 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   }
   absl::Status MarkAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_);
   // BeginIssue() takes the next number as TakeNumber does, and makes the call's groups.
-  // Then the caller puts its work on streams. EndIssue() gets the status of that, and ends the
-  // call's entry in the record. `run` is null if the call is only prepared.
+  // Then the caller puts its work on streams. EndIssue() gets the status of that: if it is OK, it
+  // ends the call's entry in the record; else it fails the redistributor. `run` is null if the call
+  // is only prepared.
   struct Issued {
     int64_t number = 0;
     CallSlot* slot = nullptr;
@@ -314,14 +316,15 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   std::unique_ptr<CallSource> source_;  // null if this rank is not in the mesh
   // Calls Fail() until it is destroyed.
   std::unique_ptr<ControlRoot> root_;
-  // Destroyed after group_streams_: calls source_->Leave() when all work is done.
+  // Destroyed after group_streams_: calls source_->Leave() when all work is done, except on a lent
+  // stream.
   struct SourceLeaves {
     const std::unique_ptr<CallSource>& source;
     ~SourceLeaves() {
       if (source != nullptr) source->Leave();
     }
   } source_leaves_{source_};
-  // Destroyed first, which waits for all work.
+  // Destroyed first, which waits for all work, except on a lent stream.
   GroupStreams group_streams_ MESHIFT_GUARDED_BY(issuing_);
 };
 

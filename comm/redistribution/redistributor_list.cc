@@ -1,6 +1,7 @@
 // RedistributorImpl's calls with a list of tensors (redistributor_impl.h). The tensors are moved in
-// any order, so none may write memory that another one uses; Prepare and WorkspaceBytes do not
-// check that. A list never uses symmetric memory.
+// any order, so none may write memory that another one uses. The check compares byte ranges, so it
+// refuses strided tensors that interleave; Prepare and WorkspaceBytes do not make it. A list never
+// uses symmetric memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 namespace meshift::run_internal {
 namespace {
 
-// INVALID_ARGUMENT if a tensor of a list writes memory that another one uses. Sorts the ranges.
+// INVALID_ARGUMENT if the range of a written tensor overlaps another one. Sorts the ranges.
 absl::Status CheckApart(std::vector<WrittenRange>* ranges) {
   std::sort(ranges->begin(), ranges->end(), [](const WrittenRange& a, const WrittenRange& b) {
     return a.range.begin < b.range.begin;

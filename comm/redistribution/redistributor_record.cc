@@ -1,5 +1,6 @@
 // RedistributorImpl's entries in the engine's record of calls (redistributor_impl.h). They describe
-// collective calls only, within the limits of CallText.
+// collective calls only, within the limits of CallText. The entry of a call on symmetric memory
+// describes the ordinary program that it replaces.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

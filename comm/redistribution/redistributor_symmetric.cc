@@ -1,9 +1,10 @@
 // RedistributorImpl's calls that name symmetric memory, and its MakeSymmetricPool().
 //
 // Whether such a call uses it depends on the plan and on the call's arguments: the pool, the blocks
-// and the offsets. All of them are posted with the plan's fingerprint, so that ranks with different
-// arguments get an error, as they do for different plans. The addresses and strides of a rank's
-// tensors do not change the decision: INVALID_ARGUMENT if they do not match the blocks.
+// and the offsets. The fingerprint that is posted covers all of them, so that ranks with different
+// arguments get the errors of different plans (Agreement in meshift/redistributor.h). The addresses
+// and strides of a rank's tensors do not change the decision: INVALID_ARGUMENT if they do not match
+// the blocks.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

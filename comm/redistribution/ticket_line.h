@@ -6,7 +6,7 @@
 //   line.Leave(ticket, /*made=*/true);
 //
 // All functions need the caller's lock, which Enter releases while it waits. Each successful Enter
-// needs one Leave.
+// needs one Leave, and so does each call that IsOpenTo admits.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
 
@@ -28,7 +28,7 @@ class TicketLine {
   // Waits until all tickets before `ticket` have left. INVALID_ARGUMENT: the ticket is negative or
   // was used before, or only some calls have tickets. DEADLINE_EXCEEDED names the ticket that was
   // missing for `timeout()`. An error of `health` ends the waiting and is returned. Both functions
-  // are called regularly while it waits. Without a ticket it does not wait.
+  // are called regularly while it waits, with the lock held. Without a ticket it does not wait.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket, Timeout timeout,
                      absl::FunctionRef<absl::Status()> health);
   // True: Enter would only check `health`. False: Enter must be called.

@@ -53,7 +53,7 @@ struct MemoryRange {
   uintptr_t end = 0;
   bool Overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
 };
-// REQUIRES: CheckView is OK, or there is no memory.
+// REQUIRES: CheckView is OK, or the view is null or has no elements.
 MemoryRange RangeOf(const TensorView& view);
 
 // The address range of the caller's workspace. INVALID_ARGUMENT if it is smaller than `needed`
@@ -65,8 +65,9 @@ absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
 
 // The options to lower for these views: their strides, whether they are one buffer, and whether the
 // source is consumed. A source that is strided, not aligned as workspaces are, or in one buffer
-// with the target is not consumed. INVALID_ARGUMENT if the views overlap and do not begin at the
-// same address. REQUIRES: both views are checked.
+// with the target is not consumed. INVALID_ARGUMENT if the address ranges overlap and do not begin
+// at the same address, also if the elements only interleave. REQUIRES: CheckView is OK for both
+// views.
 absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const TensorView& target,
                                           bool consume_source);
 

@@ -39,7 +39,7 @@ struct SymmetricKey {
 
 struct SymmetricDecision {
   std::optional<SymmetricMiss> miss;
-  // Ranks compare these: the fingerprint and the text of the plan and of the tensors' places.
+  // Ranks compare the fingerprint of the text, which describes the plan and the tensors' places.
   Fingerprint fingerprint;
   std::shared_ptr<const std::string> text;
   // Only for a hit; `call` points into `form`.

@@ -5,10 +5,10 @@
 //   if (form.miss) ...
 //
 // It is possible for a plan of one all-gather, one reduce-scatter, or one exchange that gathers, on
-// one mesh, if the members' blocks, in their order, are contiguous in the box that they form
-// together. Each member then reads its data directly from the others' tensors: blocks have their
-// exact sizes, and nothing is padded or packed. A reduce-scatter needs a dtype of whole bytes, and
-// a promise about bits that allows it.
+// one mesh and without a cast, if the members' blocks, in their order, are contiguous in the box
+// that they form together, and that box has elements. Each member then reads its data directly from
+// the others' tensors: blocks have their exact sizes, and nothing is padded or packed. A
+// reduce-scatter needs a dtype of whole bytes, and a promise about bits that allows it.
 #ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_FORM_H_
 #define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_FORM_H_
 

@@ -33,7 +33,7 @@ class SymmetricSpace {
   void AddBuffers(int64_t count);
   // nullopt if no free range is large enough. REQUIRES: bytes > 0.
   std::optional<Range> Take(int64_t bytes);
-  // REQUIRES: a range that Take returned.
+  // REQUIRES: a range that Take returned, and that was not given back since.
   void GiveBack(const Range& range);
 
   int64_t num_buffers() const { return num_buffers_; }

@@ -36,8 +36,8 @@ std::optional<StridedExtent> ExtentOf(absl::Span<const int64_t> shape,
                                       absl::Span<const int64_t> strides);
 
 // Whether two elements have the same position. kUnknown: the search was given up after 65,536
-// steps, which happens only for contrived strides. REQUIRES: ExtentOf is not nullopt. Does not
-// allocate for up to 16 dims.
+// steps. Strides that each exceed the span of the dims with smaller strides need no search.
+// REQUIRES: ExtentOf is not nullopt. Does not allocate for up to 16 dims.
 enum class Overlap : uint8_t { kNo, kYes, kUnknown };
 Overlap FindOverlap(absl::Span<const int64_t> shape, absl::Span<const int64_t> strides);
 

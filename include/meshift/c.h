@@ -237,8 +237,9 @@ MESHIFT_EXPORT meshift_code meshift_sharding_local_box(const meshift_sharding* s
 
 // --- Topologies: how fast links are ---
 
-// The shortest equal text, and the JSON form, of a value of the option "topology": a preset
-// ("h100"), "nvlink=8", or JSON. INVALID_ARGUMENT names the value and the rule.
+// An equal text, and the JSON form, of a value of the option "topology": a preset ("h100"),
+// "nvlink=8", or JSON. The text is "flat", a preset's name, "nvlink=8", or else JSON on one line.
+// INVALID_ARGUMENT names the value and the rule.
 MESHIFT_EXPORT meshift_code meshift_topology_text(const char* topology, char** text, char** error);
 MESHIFT_EXPORT meshift_code meshift_topology_json(const char* topology, char** json, char** error);
 // The names of the presets, 0 <= index < count: "h100-ndr".
@@ -594,7 +595,7 @@ typedef struct meshift_engine meshift_engine;
 typedef struct meshift_local_world meshift_local_world;
 typedef struct meshift_local_options {
   size_t size;
-  int64_t num_ranks;    // 1 or more
+  int64_t num_ranks;    // 1 to 2^20
   int32_t num_workers;  // worker threads; 0: two; -1: none, work runs inside waits
   // 1: ranks have a control channel, through which calls wait for peers: each rank must be a
   // thread.
@@ -640,7 +641,7 @@ MESHIFT_EXPORT meshift_code meshift_engine_set_timeouts(meshift_engine* engine, 
                                                         int64_t running_ns, char** error);
 // Writes the record of the last calls to a file in `folder`; *path gets its path
 // (docs/when_it_hangs.md). `path` must not be NULL. FAILED_PRECONDITION: the engine has had no
-// redistributor. UNAVAILABLE: the file cannot be written.
+// redistributor, or `folder` is empty. UNAVAILABLE: the file cannot be written.
 MESHIFT_EXPORT meshift_code meshift_engine_dump(const meshift_engine* engine, const char* folder,
                                                 char** path, char** error);
 
@@ -650,7 +651,7 @@ MESHIFT_EXPORT meshift_code meshift_stream_create(meshift_engine* engine, meshif
                                                   char** error);
 // Waits until all its work is done, and returns the first error.
 MESHIFT_EXPORT meshift_code meshift_stream_synchronize(meshift_stream* stream, char** error);
-// Waits for its work.
+// Waits for its work, unless the stream is a wrapped one.
 MESHIFT_EXPORT void meshift_stream_destroy(meshift_stream* stream);
 
 // Memory of an engine, aligned to 64 bytes or more, for programs without their own device
@@ -744,7 +745,7 @@ MESHIFT_EXPORT meshift_code
 meshift_redistributor_create(const meshift_mesh* mesh, const meshift_engine* engine,
                              const meshift_redistributor_options* options,
                              meshift_redistributor** redistributor, char** error);
-// Waits for its work, unless runs still refer to it.
+// Waits for its work, unless runs still refer to it, or the work is on a lent stream.
 MESHIFT_EXPORT void meshift_redistributor_destroy(meshift_redistributor* redistributor);
 
 typedef struct meshift_redistribution {
@@ -777,12 +778,13 @@ typedef struct meshift_redistribution {
 // Enqueues the redistribution on streams, and returns. All ranks of the redistributor's mesh make
 // the same calls in the same order. Tensors and workspace must not be used until the run is done.
 // Several threads may call at once only with tickets. Refused arguments (INVALID_ARGUMENT, or an
-// error of meshift_plan_make) have no effect. An error of the engine or of a peer is permanent: all
-// later calls return it.
+// error of meshift_plan_make) have no effect, except that the ticket is used up. An error of the
+// engine or of a peer is permanent: all later calls return it.
 MESHIFT_EXPORT meshift_code meshift_redistribute(meshift_redistributor* redistributor,
                                                  const meshift_redistribution* what,
                                                  meshift_run** run, char** error);
-// Several tensors in one call: small ones share collectives. `workspace` may be NULL.
+// Several tensors in one call: small ones share collectives. `workspace` may be NULL. No other
+// element may use the target, or a consumed source, of an element.
 MESHIFT_EXPORT meshift_code meshift_redistribute_list(meshift_redistributor* redistributor,
                                                       const meshift_redistribution* const* list,
                                                       size_t count, void* workspace,
@@ -794,14 +796,15 @@ MESHIFT_EXPORT meshift_code meshift_redistribute_plan(meshift_redistributor* red
                                                       const meshift_plan* plan,
                                                       const meshift_redistribution* what,
                                                       meshift_run** run, char** error);
-// Does the work of a first call without running it. Collective. `reduce_dtype`: as in
-// meshift_redistribution. *plan gets the plan; `plan` may be NULL.
+// Does the work of a first call with row-major tensors, without running it. Collective.
+// `reduce_dtype`: as in meshift_redistribution. *plan gets the plan; `plan` may be NULL.
 MESHIFT_EXPORT meshift_code meshift_redistributor_prepare(meshift_redistributor* redistributor,
                                                           const meshift_sharding* from,
                                                           const meshift_sharding* to,
                                                           meshift_dtype reduce_dtype,
                                                           meshift_plan** plan, char** error);
-// The workspace in bytes that a call with this list needs on this rank. Not collective.
+// The workspace in bytes that a call with this list needs on this rank. Not collective, but waits
+// while another thread makes a call.
 MESHIFT_EXPORT meshift_code meshift_redistributor_workspace_bytes(
     const meshift_redistributor* redistributor, const meshift_redistribution* const* list,
     size_t count, int64_t* bytes, char** error);
@@ -816,7 +819,7 @@ typedef struct meshift_stats {
   int64_t plans_made;
   int64_t plans_reused;
   int64_t plans_cached;
-  int64_t programs_made;   // for layouts that are not row-major
+  int64_t programs_made;   // for other layouts than row-major, or merged for lists
   int64_t groups_created;  // communicators created, without the one of all ranks
   int64_t groups_reused;
   int64_t groups;  // now
@@ -828,7 +831,8 @@ MESHIFT_EXPORT meshift_code meshift_redistributor_get_stats(
 MESHIFT_EXPORT void meshift_run_destroy(meshift_run* run);
 // Waits until the work is done, and returns its error. May be called again.
 MESHIFT_EXPORT meshift_code meshift_run_wait(const meshift_run* run, char** error);
-// *done gets 1 if meshift_run_wait would not wait, else 0. Does not wait.
+// *done gets 1 if meshift_run_wait would not wait, else 0. Does not wait, unless MPI does. Without
+// workers a local run is not done before a thread has waited.
 MESHIFT_EXPORT meshift_code meshift_run_is_done(const meshift_run* run, int32_t* done,
                                                 char** error);
 // Makes later work on `stream`, of the same engine, wait for this work.

@@ -35,8 +35,9 @@ struct Probe {
     kGather,    // all-gather in each group of a level, all groups at once
     kReduce,    // all-reduce in the same groups
     kMessages,  // messages from each member to every other
-    kPair,  // all-gather between the first two ranks of each innermost domain: separates the start
-            // of a collective from a hop
+    // All-gather between the first two ranks of each innermost domain of three ranks or more:
+    // separates the start of a collective from a hop.
+    kPair,
   };
   Kind kind;
   StepOp op;
@@ -53,9 +54,10 @@ struct Probe {
 Topology ProbeTopology(const Topology& structure);
 
 // Probes of ranks 0 .. num_ranks-1 with tensors of up to `max_bytes` per rank, for each level of
-// `structure` that two or more of these ranks share. The ranks of an incomplete domain take no part
-// in the probes of its level. INVALID_ARGUMENT: num_ranks < 2 or more than a mesh may have, or
-// max_bytes too small to measure a bandwidth (64 KiB per member of a group always suffice).
+// `structure` at which they fill two or more domains of the level below (level 0: two or more
+// ranks). The ranks of an incomplete domain take no part in the probes of its level.
+// INVALID_ARGUMENT: num_ranks < 2 or more than a mesh may have, or max_bytes too small to measure a
+// bandwidth (64 KiB per member of a group always suffice).
 absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, int64_t num_ranks,
                                                      int64_t max_bytes);
 
@@ -64,6 +66,7 @@ absl::StatusOr<int64_t> ProbeNs(const Probe& probe, const Topology& topology);
 
 // Fits the times `ns` of the probes, in their order. INVALID_ARGUMENT: there are no probes or
 // another number of times; a time is below 1 ns; or a probe is not from CalibrationProbes.
+// REQUIRES: the probes are those of `structure`, which is not checked.
 absl::StatusOr<Topology> FitTopology(const Topology& structure, absl::Span<const Probe> probes,
                                      absl::Span<const int64_t> ns);
 

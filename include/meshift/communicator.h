@@ -3,11 +3,11 @@
 //   communicator->AllReduce(in, out, count, DType::kBF16, {.op = ReduceOp::kSum}, *stream);
 //   engine->Synchronize(*stream);
 //
-// Every call enqueues work on `stream` and returns without waiting for other ranks. All members of
-// the group make the same calls in the same order. Buffers must not be freed or changed until the
-// work is done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of
-// ranks. A communicator is used by one thread at a time; different communicators may be used
-// concurrently.
+// A call with a stream enqueues work on it and returns without waiting for other ranks;
+// meshift/nccl_engine.h and meshift/mpi_engine.h have the exceptions. All members of the group make
+// the same calls in the same order. Buffers must not be freed or changed until the work is done.
+// `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks. A
+// communicator is used by one thread at a time; different communicators may be used concurrently.
 //
 // INVALID_ARGUMENT: a negative count, a null buffer, a peer or root that is not a member, an op
 // that the dtype does not have, or a stream of another engine; local and MPI engines may then end

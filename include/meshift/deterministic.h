@@ -9,23 +9,25 @@
 //
 // Modes:
 //
-//   kNative         the engine's own all-reduce: replicas are equal, nothing else is guaranteed
+//   kNative         the engine's own all-reduce: replicas are equal; the result has any other
+//                   guarantee
 //   kOrdered        each member reduces one slice in ascending order of members; then the slices
 //                   are gathered. Sends about as many bytes as a ring
 //   kRankReference  one member gathers everything, adds in ascending order of members, and
 //                   broadcasts: slow and simple; the bits of kOrdered
 //
-// Arithmetic is that of comm/kernels/reduce.h. With `accumulate_in_f32`, f16, bf16 and 8-bit floats
-// are added, and a mean is divided, in f32 and rounded once, in every mode; kNative sends them as
-// f32. Without it, kNative adds as the engine does, and the other modes round to the dtype after
-// every addition. f32 and wider floats are always added in their own precision. Integers wrap, and
-// their mean truncates.
+// Arithmetic is that of comm/kernels/reduce.h, but NCCL's own sums (kNative) may have another order
+// and another payload of NaN. With `accumulate_in_f32`, f16, bf16 and 8-bit floats are added, and a
+// mean is divided, in f32 and rounded once, in every mode; kNative sends them as f32. Without it,
+// kNative adds as the engine does, and the other modes round to the dtype after every addition. f32
+// and wider floats are always added in their own precision. Integers wrap, and their mean
+// truncates.
 //
 // Tensors may have any strides, which may differ between members; `out` may be `in` (same address
 // and strides). INVALID_ARGUMENT: a dtype without sums or means; another shape or dtype of `out`;
-// strides that do not fit the shape; a null tensor with elements; any other overlap of the two;
-// elements of `out` that overlap each other; addresses that are not a multiple of the element size;
-// a workspace that is too small, misaligned or overlaps a tensor.
+// strides that do not fit the shape; a null tensor with elements; any other overlap of their byte
+// ranges, gaps included; elements of `out` that overlap each other; addresses that are not a
+// multiple of the element size; a workspace that is too small, misaligned or overlaps a tensor.
 //
 // Not guaranteed: equal bits for another number or order of members; under kNative, more than the
 // result says; anything if members pass different shapes, dtypes or options. `group` and `stream`
@@ -62,8 +64,9 @@ struct DeterministicOptions {
 struct DeterministicResult {
   bool replicas_equal = true;    // all members hold equal bits
   bool batch_invariant = false;  // an element's bits do not depend on its position or the size
-  bool ordered = false;          // nor on engine and topology: added in ascending order of members
-  bool rounded_once = false;     // each sum is rounded to the tensor's dtype only at the end
+  // Nor on engine and topology: added in ascending order of members, or exact in any order.
+  bool ordered = false;
+  bool rounded_once = false;  // each sum is rounded to the tensor's dtype only at the end
   DType accumulate_dtype = DType::kF32;  // precision of additions; under kNative the lowest one
   std::string why;                       // the reason for these values, for a log
 };

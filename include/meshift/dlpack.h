@@ -7,8 +7,9 @@
 //   MESHIFT_RETURN_IF_ERROR(ToDlpack(out, shape, strides, &tensor));
 //
 // Only descriptions are converted: memory is neither copied nor owned, and a DLManagedTensor's
-// deleter is not called. Uses the fields that all DLPack versions share. Type codes that are newer
-// than the installed header are known by number. Pure functions; safe for concurrent use.
+// deleter is not called. Uses the fields that all DLPack versions share: a view never gets
+// `read_only`, because DLTensor does not have that flag. Type codes that are newer than the
+// installed header are known by number. Pure functions; safe for concurrent use.
 #ifndef MESHIFT_DLPACK_H_
 #define MESHIFT_DLPACK_H_
 

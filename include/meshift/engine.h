@@ -8,8 +8,9 @@
 //
 // Work on one stream runs in order; events order work on different streams. An Engine may be used
 // from several threads; a Stream by one at a time. Calls that queue work return errors of their
-// arguments (INVALID_ARGUMENT); Synchronize and Wait return errors of the work. Memory that queued
-// work uses must stay allocated until the work is done.
+// arguments (INVALID_ARGUMENT), or an earlier error of the stream, the group or the engine;
+// Synchronize and Wait return errors of the work. Memory that queued work uses must stay allocated
+// until the work is done.
 #ifndef MESHIFT_ENGINE_H_
 #define MESHIFT_ENGINE_H_
 
@@ -106,7 +107,8 @@ struct SymmetricCall {
   // "symmetric all_gather(8 x bf16, buffer 0+256 -> 1+0)"
   std::string ToString() const;
 };
-// INVALID_ARGUMENT: the call is not valid for member number `member` of a group of `size`.
+// INVALID_ARGUMENT: the call is not valid for member number `member` of a group of `size`. Does not
+// check whether the places overlap. REQUIRES: 0 <= member < size.
 absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size);
 
 // Time-outs: how long calls may take before they count as hung.
@@ -173,7 +175,8 @@ class Executable;      // comm/executor/executable.h
 class RecordSlot;      // comm/engine/engine_record.h
 struct Program;        // comm/program/program.h
 
-// An in-order queue of work of one rank. Made by an Engine; the destructor waits for the work.
+// An in-order queue of work of one rank. Made by an Engine; the destructor waits for the work,
+// unless the stream belongs to the caller (NcclEngine::WrapStream, NcclLent::stream).
 class Stream {
  public:
   virtual ~Stream() = default;

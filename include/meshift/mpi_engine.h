@@ -11,8 +11,8 @@
 // split from a part of the world, and RESOURCE_EXHAUSTED if MPI has no tags for more.
 //
 // Reductions have the arithmetic of comm/kernels/reduce.h, in ascending order of ranks, rounded
-// once. The bits are those of the local engine and equal on all members
-// (EngineCapabilities::Local()).
+// once. The bits are those of the local engine under ReductionOrder::kRanks, and equal on all
+// members (EngineCapabilities::Local()).
 //
 // Errors propagate with the work, as in meshift/local_world.h: a stream keeps its first error, and
 // any error of a call ends the group on this rank. MPI does not report it to other ranks; with a
@@ -70,6 +70,7 @@ namespace MESHIFT_API meshift {
 class MpiSession {
  public:
   // Also OK if the program has initialised MPI, or if MPI provides less than MPI_THREAD_MULTIPLE.
+  // If it initialises MPICH, it sets MPI_ERRORS_RETURN on MPI_COMM_WORLD.
   // UNIMPLEMENTED: this build has no MPI. INTERNAL: MPI fails.
   static absl::StatusOr<MpiSession> Start();
   // Whether MPI is initialised with MPI_THREAD_MULTIPLE. Then the engine has its own thread, and
@@ -90,10 +91,10 @@ class MpiSession {
 
 // Bootstraps the job over MPI: rank 0 opens the hub and broadcasts its address with a random
 // secret. The hub listens on loopback if all ranks share memory, else on MESHIFT_SOCKET_IFNAME
-// (Bootstrap::Listen()). Collective; `communicator` as in MpiEngineOptions. Errors as those of
-// Bootstrap::Listen() and Connect(); UNAVAILABLE also if rank 0 could not open the hub;
-// FAILED_PRECONDITION also if MPI is not initialised, or this thread may not call it; UNIMPLEMENTED
-// and INTERNAL as for MpiSession::Start().
+// (Bootstrap::Listen()). Collective; `communicator` as in MpiEngineOptions. `timeout` does not
+// limit the calls of MPI itself. Errors as those of Bootstrap::Listen() and Connect(); UNAVAILABLE
+// also if rank 0 could not open the hub; FAILED_PRECONDITION also if MPI is not initialised, or
+// this thread may not call it; UNIMPLEMENTED and INTERNAL as for MpiSession::Start().
 absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(
     Bootstrap::Timeout timeout = Bootstrap::kDefaultTimeout,
     std::optional<int> communicator = std::nullopt);
@@ -135,8 +136,9 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
 // the engine. Destroy its redistributors first.
 class MpiJob {
  public:
-  // Collective. If `options.control` is null, the job makes its own. Errors as those of
-  // MpiSession::Start, MpiBootstrap and CreateMpiEngine.
+  // Collective. If `options.control` is null, the job makes its own, with the time-out
+  // Bootstrap::kDefaultTimeout. Errors as those of MpiSession::Start, MpiBootstrap and
+  // CreateMpiEngine.
   static absl::StatusOr<std::unique_ptr<MpiJob>> Start(const MpiEngineOptions& options = {});
 #ifdef MPI_VERSION
   // The ranks of `communicator` are the world. REQUIRES: it outlives the job.
@@ -146,8 +148,8 @@ class MpiJob {
     return Start(options);
   }
 #endif
-  // Waits until all ranks' jobs end; after an error use Leave. Call it on the thread that created
-  // the job.
+  // Waits for the other ranks: at most Bootstrap::kDefaultTimeout on its own control channel, and
+  // without a limit in MPI. After an error use Leave. Call it on the thread that created the job.
   ~MpiJob();
 
   Engine* engine() const { return engine_.get(); }  // never null

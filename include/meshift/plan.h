@@ -199,7 +199,8 @@ class Plan {
   // The stated one: for a plan that was read it may differ from Fingerprint::Of(CanonicalText()).
   const Fingerprint& fingerprint() const { return rep_->fingerprint; }
 
-  // The text that the fingerprint hashes: meshes, tensor, from, to, and the steps without costs.
+  // The text that the fingerprint hashes: meshes, tensor, from, to, and the steps without
+  // costs; for two meshes also the topology.
   std::string CanonicalText() const;
 
   friend bool operator==(const Plan& a, const Plan& b) {

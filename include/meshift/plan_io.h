@@ -5,7 +5,8 @@
 //   absl::StatusOr<Plan> again = PlanFromJson(text, &fault);
 //
 // Readers check the format only: meshift/verifier.h proves the plan and its fingerprint. They take
-// untrusted text; JSON may be nested at most 100 deep. Pure functions; safe for concurrent use.
+// untrusted text; JSON may be nested at most 100 deep, with at most 10,000 keys in an object, each
+// once. Pure functions; safe for concurrent use.
 #ifndef MESHIFT_PLAN_IO_H_
 #define MESHIFT_PLAN_IO_H_
 

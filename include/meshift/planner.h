@@ -32,14 +32,16 @@ class WorkBudget;  // base/work_budget.h
 // with kPerDim, or with more than 2^24 messages; an average of integers with other reductions under
 // kPerDim; too many mesh dims, or too many different boxes of ragged cuts).
 // FAILED_PRECONDITION: the promise needs something that the options forbid, such as a new group, or
-// no plan keeps an explicit max_value; the message names it.
+// no plan keeps an explicit max_value; the message names it. kPerDim does not
+// refuse for the promise or max_value: its plan may break them (Plan::kept).
 // RESOURCE_EXHAUSTED: no plan keeps max_memory or max_communicators (the message names a
 // value that suffices, and says so if it may not be the least); or planning takes more work than
 // max_work.
 //
-// On a row-major mesh, time and memory do not depend on the number of ranks; onto another mesh they
-// grow with ranks and messages. Most problems take microseconds (docs/benchmarks.md). With the
-// default of max_work none takes more than a few seconds and about 1 GiB.
+// On a row-major mesh, time and memory do not depend on the number of ranks, except for the sizes
+// of ragged cuts; onto another mesh they grow with ranks and messages. Most problems take
+// microseconds (docs/benchmarks.md). With the default of max_work none takes more than a few
+// seconds and about 1 GiB.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
 

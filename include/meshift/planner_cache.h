@@ -5,14 +5,14 @@
 //   MESHIFT_ASSIGN_OR_RETURN(plan, planner.Find(from, to));         // looked up
 //   planner.stats().hits;                                           // 1
 //
-// Results are those of MakePlan, refusals too. Plans are cached by their two shardings. On one
-// mesh, search results (paths) are also cached, under a key without names and without mesh dims of
-// size 1, so that meshes that differ only in these share them.
+// Results are those of MakePlan, refusals too. Plans are cached by their two shardings and
+// reduce_dtype. On one mesh, search results (paths) are also cached, under a key without names and
+// without mesh dims of size 1, so that meshes that differ only in these share them.
 //
 // The size is bounded in bytes, approximately. The cache has 16 parts with equal shares of the
-// limit; each evicts its least recently used entry first. Safe for concurrent use. Each part has
-// its own lock, which is not held during a search: two threads that miss the same plan at the same
-// time both make it, with the same result.
+// limit; each evicts its least recently used entry first, and an entry larger than a share is not
+// cached. Safe for concurrent use. Each part has its own lock, which is not held during a search:
+// two threads that miss the same plan at the same time both make it, with the same result.
 #ifndef MESHIFT_PLANNER_CACHE_H_
 #define MESHIFT_PLANNER_CACHE_H_
 

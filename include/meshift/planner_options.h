@@ -101,7 +101,8 @@ absl::Status CheckGroupBudget(const GroupBudget& budget);
 absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
                                                         absl::Span<const DeviceMesh> meshes);
 // The text from which ParseMeshGroups reads these groups. A group of a mesh that is not in `meshes`
-// is written "*".
+// is written "*", which reads back as the group of all ranks. REQUIRES: CheckGroupBudget accepts
+// the groups.
 std::string MeshGroupsText(absl::Span<const MeshGroups> groups,
                            absl::Span<const DeviceMesh> meshes);
 
@@ -190,8 +191,8 @@ struct PlannerOptions {
   std::optional<DType> reduce_dtype = std::nullopt;
   RaggedSizes ragged_sizes = RaggedSizes::kCost;
   // Whether plans may combine contributions in a fixed order, by messages and local sums. They do
-  // if the promise needs it, and on the way to another mesh if it is cheaper. If false, kOrdered is
-  // refused, and so is kBatchInvariant if the engine's native reductions do not keep it.
+  // if the promise needs it, and on the way to another mesh if it is cheaper. If false, a promise
+  // that needs it is refused (FAILED_PRECONDITION), except under kPerDim: that plan may break it.
   bool ordered_reductions = true;
   // k > 0: reductions in order combine the contributions of k consecutive coordinates first, then
   // the results of these blocks, and round once; the bits depend on k and the contributions only.
@@ -205,6 +206,7 @@ struct PlannerOptions {
   // larger of source and target plus a quarter, and at least 4 MiB (planner/search/value_rule.h);
   // with max_memory: no limit. If limits on groups leave no plan within this default, the plan may
   // exceed it, and its inputs say so. An explicit limit is never exceeded (FAILED_PRECONDITION).
+  // kPerDim ignores this field.
   std::optional<int64_t> max_value = std::nullopt;
   // How runs get source and target; the plan's memory and max_memory assume this. A run may do
   // otherwise, and then takes more or less memory.

@@ -1,5 +1,5 @@
-// Redistributor: redistributes tensors from one sharding to another, on an engine. It plans each
-// pair of shardings once, and caches the result.
+// Redistributor: redistributes tensors from one sharding to another, on an engine. It caches the
+// plan and the program of each pair of shardings.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Create({{"ddp", 8}, {"fsdp", 5}, {"tp", 1}}));
 //   MESHIFT_ASSIGN_OR_RETURN(auto from, Sharding::Parse("bf16[8192,8192]", mesh, "P,P,R"));
@@ -22,14 +22,14 @@
 // elements. If several threads make calls, tickets define the order (Redistribution::ticket). Calls
 // only enqueue work on streams, so one thread may drive many ranks of a LocalWorld without control
 // channels. The first call for a pair of shardings plans, lowers and splits groups; later calls
-// reuse the result.
+// reuse the result while it is cached.
 //
-// Streams: each group has its own stream, so that redistributions over different groups overlap.
-// Two calls are ordered only on request: a call that reads the target of another one must name it
-// in `after_run`, or be made after its Wait(). The host waits for the device only in Wait() and
-// when the redistributor is destroyed, and on NCCL while the device's queue is full. It waits for
-// peers also in the agreement of calls, and on NCCL while groups are made. The device never waits
-// for the host.
+// Streams: each group has its own stream, so redistributions over different groups may overlap.
+// Two calls have a guaranteed order only on request: a call that reads the target of another one
+// must name it in `after_run`, or be made after its Wait(). The host waits for the device only in
+// Wait() and when the redistributor is destroyed (but not for work on NcclLent::stream), and on
+// NCCL while the device's queue is full. It waits for peers also in the agreement of calls, and on
+// NCCL while groups are made and in the first messages between two ranks.
 //
 // Several redistributors of one engine: all ranks make them in the same order. If communicators are
 // nearly free (local, MPI), calls of different redistributors need no common order. On NCCL all
@@ -41,7 +41,8 @@
 // Prepare of two shardings or of a list, each plan of a Prepare of plans, and each
 // MakeSymmetricPool. A call that is refused for its arguments gets no number. Ranks that disagree
 // get FAILED_PRECONDITION, which names the plans: at once in calls that wait for their peers
-// (RedistributorOptions::agreement), in other calls when the engine reports an error or times out.
+// (RedistributorOptions::agreement), in other calls only once the engine reports an error or times
+// out. There a difference that the engine does not notice stays undetected.
 //
 // Strides: tensors may have any strides, a source also zero ones; elements of a target must not
 // overlap each other. Copies access tensors in place. Steps that need contiguous memory use the
@@ -51,9 +52,11 @@
 // Source and target may share one buffer if they begin at the same address, with any sizes and
 // strides. A plan of several steps reads the source in the first and writes the target in the last.
 // An all_reduce of contiguous tensors is made in place; any other single step uses a copy of the
-// smaller of the two, in the workspace. Any other overlap is refused.
+// smaller of the two, in the workspace. Any other overlap is refused. Overlaps are those of byte
+// ranges: two strided tensors that interleave overlap.
 //
-// Errors: an error about the arguments of a call has no effect, except that its ticket is used up.
+// Errors: an error about the arguments of a call has no effect, except that its ticket is used up,
+// if it was in turn.
 // An error of the engine or a group is permanent: it ends the groups, is reported to the peers over
 // the control channel, so that none waits for this rank, and is returned by every later call. The
 // target's contents are then unspecified.
@@ -107,7 +110,8 @@ struct RedistributorExpertOptions {
   bool time_steps = false;  // whether last_run() measures the time of each step
   // The approximate limit, in bytes, of each of four caches: plans; paths (PlannerCacheLimits);
   // programs of own plans; programs of the caller's plans. The least recently used entry is evicted
-  // first.
+  // first. An entry above the limit is not cached, so each call makes it again. Programs of other
+  // layouts (64 per plan) and of lists (64) are limited in number only.
   int64_t max_cached_bytes = int64_t{64} << 20;
   int64_t agreement_calls = 16;  // kFirstCalls: calls with smaller numbers wait; equal on all ranks
   StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
@@ -141,10 +145,10 @@ PlannerOptions PlanningOptions(const DeviceMesh& mesh, const Engine& engine,
 
 struct RedistributorStats {
   int64_t calls = 0;
-  int64_t plans_made = 0;     // not cached: planned or verified, and lowered
+  int64_t plans_made = 0;     // not in its cache: planned or verified if necessary, and lowered
   int64_t plans_reused = 0;   // found in the cache
   int64_t plans_cached = 0;   // in the cache now
-  int64_t programs_made = 0;  // lowered for layouts that are not row-major
+  int64_t programs_made = 0;  // lowered for other layouts than row-major, or merged for lists
   GroupCacheStats groups;
   // Calls that named a symmetric pool: the number that used it, and why the others did not.
   SymmetricCounts symmetric;
@@ -249,14 +253,16 @@ class Redistributor {
                                        const Workspace& workspace = {},
                                        std::optional<int64_t> ticket = std::nullopt);
   // Runs a given plan after verifying it (see verify_plans). INVALID_ARGUMENT names the broken
-  // rule. FAILED_PRECONDITION: the plan needs reductions of the engine that are batch-invariant,
-  // and this engine's are not. Otherwise errors as those of a call.
+  // rule. FAILED_PRECONDITION: a batch-invariant plan uses reductions of the engine, and this
+  // engine has neither the plan's native_invariance nor kReduceScatter. Otherwise errors as those
+  // of a call.
   absl::StatusOr<RunHandle> Run(const Plan& plan, const TensorView& source,
                                 const TensorView& target, const PlanRunOptions& options = {});
 
-  // Does the work of a first call without running it: plans, lowers, makes the groups and the
-  // workspace. Collective, as calls are. Has no ticket: do not use it while calls with tickets are
-  // made. The plan has the size of the workspace.
+  // Does the work of a first call with row-major tensors in two buffers, without running it: plans,
+  // lowers, makes the groups and the redistributor's own workspace. Collective, as calls are. Has
+  // no ticket: do not use it while calls with tickets are made. The plan has the size of the
+  // workspace.
   absl::StatusOr<Plan> Prepare(const Sharding& from, const Sharding& to,
                                std::optional<DType> reduce_dtype = std::nullopt);
   absl::Status Prepare(absl::Span<const Plan> plans);
@@ -276,12 +282,12 @@ class Redistributor {
   absl::StatusOr<int64_t> WorkspaceBytes(absl::Span<const Redistribution> list) const;
 
   // A pool of symmetric memory for calls over the groups of these mesh dims (ascending), for use in
-  // Redistribution::symmetric. Collective, as Prepare is. The pool may outlive this redistributor;
-  // destroy it before the engine, on all ranks. INVALID_ARGUMENT: the mesh dims are out of range,
-  // out of order, or of groups of one rank; or an option is invalid. UNIMPLEMENTED, on all members:
-  // the engine has no such memory for these groups; the message says why. RESOURCE_EXHAUSTED: out
-  // of memory. FAILED_PRECONDITION: this rank is outside the mesh and so has no group, or the ranks
-  // disagree.
+  // Redistribution::symmetric. Collective and without a ticket, as Prepare is. The pool may outlive
+  // this redistributor; destroy it before the engine, on all ranks. INVALID_ARGUMENT: the mesh dims
+  // are out of range, out of order, or of groups of one rank; or an option is invalid.
+  // UNIMPLEMENTED, on all members: the engine has no such memory for these groups; the message says
+  // why. RESOURCE_EXHAUSTED: out of memory. FAILED_PRECONDITION: this rank is outside the mesh and
+  // so has no group, or the ranks disagree.
   absl::StatusOr<std::unique_ptr<SymmetricPool>> MakeSymmetricPool(
       absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options = {});
 
@@ -298,7 +304,7 @@ class Redistributor {
 
   RedistributorStats stats() const;
   // The record of the last call on this rank: bytes sent per step, and times if time_steps is set.
-  // For a list: the steps of its programs in sequence.
+  // For a list: the steps of its programs in sequence. Valid until the next call.
   const RunRecord& last_run() const;
   const DeviceMesh& mesh() const;
   int64_t rank() const;  // the engine's

@@ -24,10 +24,12 @@ class RedistributorImpl;
 struct Run;
 }  // namespace run_internal
 
-// Copies are cheap and refer to the same work. Safe for concurrent use, except for assignments.
+// Copies are cheap and refer to the same work. Safe for concurrent use, except for assignments
+// and moves.
 // Dropping a handle neither waits nor cancels: the work continues, and its tensors must stay valid
-// until it is done. Without the handle, its end can only be known by waiting for a later call that
-// depends on it, or by destroying the redistributor and all its handles, which waits for all work.
+// until it is done. Without the handle, wait for a later call that depends on it, or destroy the
+// redistributor with all its handles and symmetric pools, which waits for all work, except on a
+// lent stream (NcclLent::stream).
 class RunHandle {
  public:
   RunHandle() = default;  // nothing to wait for

@@ -63,7 +63,7 @@ struct Box {
 
 // The intersection; if it is empty, a box with a size of 0. REQUIRES: equal numbers of dims.
 Box Intersect(const Box& a, const Box& b);
-int64_t CommonElements(const Box& a, const Box& b);  // of the intersection
+int64_t CommonElements(const Box& a, const Box& b);  // of Intersect(a, b); REQUIRES as there
 // Whether every element of `inner` is in `outer` (true if `inner` is empty). REQUIRES: equal
 // numbers of dims, or `inner` is empty.
 bool Contains(const Box& outer, const Box& inner);

@@ -5,7 +5,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
 //
 // docs/errors.md lists codes and messages. The library prints nothing. Only meshift/torch.h throws
-// errors; the standard library may throw std::bad_alloc. MpiSession::Leave alone ends the process.
+// errors; the standard library may throw std::bad_alloc. Only MpiSession::Leave, and its callers
+// MpiJob::Leave and meshift_mpi_leave, end the process.
 #ifndef MESHIFT_STATUS_H_
 #define MESHIFT_STATUS_H_
 

@@ -14,7 +14,8 @@
 // Allocate and Free are local and deterministic: the result depends only on the options and on the
 // earlier calls of Reserve, Allocate and Free. So members that make the same calls in the same
 // order get blocks with equal numbers at equal places, which makes their tensors symmetric. The
-// agreement of a redistributor compares the places, and names ranks that differ.
+// agreement of a redistributor compares the places in the calls that it covers, and names ranks
+// that differ.
 //
 // A block may be freed once the calls that use it are done on this rank: then no member reads it.
 // Destroy a pool before its communicator and its engine. If that is collective for the engine
@@ -134,10 +135,10 @@ class SymmetricPool {
   // effect: `buffers` exceeds max_buffers. Other errors as those of Create.
   absl::Status Reserve(int64_t buffers);
 
-  // INVALID_ARGUMENT: `bytes` is not in 1..2^38. RESOURCE_EXHAUSTED: the message has the free bytes
-  // and the size of the largest possible block. O(log n).
+  // A block lies in one buffer. INVALID_ARGUMENT: `bytes` is not in 1..2^38. RESOURCE_EXHAUSTED:
+  // the message has the free bytes and the size of the largest possible block. O(log n).
   absl::StatusOr<SymmetricBlock> Allocate(int64_t bytes);
-  // INVALID_ARGUMENT: the block does not exist.
+  // Does not check whether work still uses the block. INVALID_ARGUMENT: the block does not exist.
   absl::Status Free(int64_t block);
   // NOT_FOUND: the block does not exist. O(1).
   absl::StatusOr<SymmetricBlock> Find(int64_t block) const;

@@ -37,11 +37,12 @@ struct TensorView {
   DType dtype = DType::kF32;
   Shape shape;
   Shape strides;  // in elements, one per dim; may be negative or zero
-  // The device of `data`, equal for source and target; a call checks it. The default, the host,
-  // also stands for any memory that the engine can access, on a GPU engine too.
+  // The device of `data`, equal for source and target. A call compares this field, but does not ask
+  // where the memory is. The default, the host, also stands for any memory that the engine can
+  // access, on a GPU engine too.
   Device device = {};
-  // The memory must not be written: it may be a source that is not consumed; any other use is
-  // refused.
+  // A call refuses this view as its target, or as a source that is consumed. A source in one buffer
+  // with a target that is not read-only is overwritten all the same.
   bool read_only = false;
 
   // A view with row-major strides for `shape`.

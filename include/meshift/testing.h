@@ -1,6 +1,6 @@
 // The test kit: computes the tensors that every rank must hold after a redistribution, directly
-// from the definition of the placements, in one process and without a GPU. This reference shares no
-// code with planner and engines.
+// from the definition of the placements, in one process and without a GPU. This reference uses
+// no code of planner and engines, but it does use their shardings and their table of valid ops.
 //
 //   // Your framework's own code: the gradient sync of a data-parallel layer.
 //   const Sharding from = *Sharding::Parse("f32[7,5] on dp=3,tp=2 as P,S(0)");
@@ -125,7 +125,7 @@ using LayerFn = absl::FunctionRef<absl::Status(const LocalTensors& local)>;
 // bit; once with full mantissas, where values are compared within a proven error bound, and
 // replicas bit for bit; once with special values, if check.special_values is set. Counts are sums
 // over these. Targets are poisoned before each call. Errors: those of Oracle::Create and of
-// `layer`; FAILED_PRECONDITION: it wrote to a source or next to a target.
+// `layer`; FAILED_PRECONDITION: it changed a source, or the 64 bytes before or after a tensor.
 absl::StatusOr<CheckResult> CheckLayer(const LayerCheck& check, LayerFn layer);
 
 // --- A plan of Meshift ---

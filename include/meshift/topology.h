@@ -90,8 +90,8 @@ class Topology {
   // {"levels": [{"name", "domain_size", "bandwidth_bytes_per_us", "latency_ns", ...}, ...],
   //   "constants": {...}, "protocols": [{"name", "start_ns", ...}, ...]}.
   // The keys named here in a level and in a protocol are required, and so is "levels"; other keys
-  // have defaults. INVALID_ARGUMENT: a missing or an unknown key, a value of another type, or an
-  // error of Create.
+  // have defaults. INVALID_ARGUMENT: a missing, an unknown or a duplicate key, a value of another
+  // type, text that is not JSON, or an error of Create.
   static absl::StatusOr<Topology> FromJson(std::string_view json);
   std::string ToJson() const;
 
@@ -99,7 +99,8 @@ class Topology {
   const TopologyLevel& level(int i) const { return levels_[i]; }
   const TopologyConstants& constants() const { return constants_; }
   absl::Span<const TopologyProtocol> protocols() const { return protocols_; }
-  // The index of the domain of `level` that contains `rank`. REQUIRES: 0 <= level < NumLevels().
+  // The index of the domain of `level` that contains `rank`. REQUIRES: 0 <= level < NumLevels(),
+  // and here and in the next function that ranks are 0 or more.
   int64_t DomainOf(int level, int64_t rank) const;
   // The lowest level at which both ranks share a domain.
   int LevelBetween(int64_t a, int64_t b) const;

@@ -11,11 +11,13 @@
 //
 // Errors are thrown: c10::ValueError for INVALID_ARGUMENT, c10::NotImplementedError for
 // UNIMPLEMENTED, c10::DistBackendError (since PyTorch 2.1) for ABORTED, DEADLINE_EXCEEDED and
-// UNAVAILABLE, c10::Error itself for all others. The message begins with the code. A call with
-// refused arguments has no effect.
+// UNAVAILABLE, c10::Error itself for all others. The message begins with the code. PyTorch's own
+// errors, such as out of memory, pass through. A call with refused arguments has no effect, except
+// that its ticket may be used up.
 //
 // On CUDA (an NcclEngine) calls follow PyTorch's stream rules: they run after the work on the
-// current stream, and the current stream waits for them; the host does not.
+// current stream, and the current stream waits for them. The host waits only where calls of a
+// Redistributor do.
 //
 // Autograd does not record redistributions: a tensor that requires grad is refused while grad mode
 // is on.
