@@ -19,7 +19,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/status.h"
+#include "absl/status/status.h"
 #include "meshift/gradient.h"
 #include "meshift/local_world.h"
 #include "meshift/planner.h"
@@ -119,7 +119,8 @@ absl::Status Main() {
       for (int64_t j = 0; j < box.size[1]; ++j) {
         const int64_t k = i * box.size[1] + j;
         if (FromBF16(ranks[r].weight[k]) != Weight(i, box.offset[1] + j)) {
-          return Internal("rank {} gathered {} at [{},{}]", r, FromBF16(ranks[r].weight[k]), i, j);
+          return absl::InternalError(
+              fmt::format("rank {} gathered {} at [{},{}]", r, FromBF16(ranks[r].weight[k]), i, j));
         }
         ranks[r].gradient[k] = ToBF16(Input(at[0], i) * Upstream(box.offset[1] + j));
       }
@@ -151,7 +152,8 @@ absl::Status Main() {
       const int64_t j = box.offset[1] + k % box.size[1];
       const float wanted = WeightAfterStep(i, j, mesh.dim(0).size);
       if (ranks[r].shard[k] != wanted) {
-        return Internal("rank {} holds {} at [{},{}], not {}", r, ranks[r].shard[k], i, j, wanted);
+        return absl::InternalError(
+            fmt::format("rank {} holds {} at [{},{}], not {}", r, ranks[r].shard[k], i, j, wanted));
       }
     }
   }

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/status.h"
+#include "absl/status/status.h"
 #include "meshift/local_world.h"
 #include "meshift/redistributor.h"
 #include "meshift/status.h"
@@ -56,7 +56,7 @@ absl::Status Main() {
   for (const absl::Status& result : results) MESHIFT_RETURN_IF_ERROR(result);
   for (const std::vector<float>& local : out) {
     for (float value : local) {
-      if (value != 40.0F) return Internal("a rank holds {}, not 40", value);
+      if (value != 40.0F) return absl::InternalError(fmt::format("a rank holds {}, not 40", value));
     }
   }
   fmt::print("{} ranks hold 40\n", kRanks);

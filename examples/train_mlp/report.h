@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/status.h"
 
 namespace meshift {
 
@@ -19,7 +18,7 @@ namespace meshift {
 inline absl::Status Report(const std::vector<float>& sharded, const std::vector<float>& alone) {
   constexpr float kTolerance = 1e-4F;  // relative; observed differences are 1e-6
   if (sharded.size() != alone.size() || alone.empty()) {
-    return Internal("{} losses beside {}", sharded.size(), alone.size());
+    return absl::InternalError(fmt::format("{} losses beside {}", sharded.size(), alone.size()));
   }
   fmt::print("step  sharded   alone\n");
   float apart = 0;
@@ -29,8 +28,9 @@ inline absl::Status Report(const std::vector<float>& sharded, const std::vector<
     }
     apart = std::max(apart, std::abs(sharded[i] - alone[i]) / alone[i]);
   }
-  if (!(apart <= kTolerance)) return Internal("the losses are {} apart, relatively", apart);
-  if (!(sharded.back() < sharded.front() / 2)) return Internal("the loss does not fall");
+  if (!(apart <= kTolerance))
+    return absl::InternalError(fmt::format("the losses are {} apart, relatively", apart));
+  if (!(sharded.back() < sharded.front() / 2)) return absl::InternalError("the loss does not fall");
   fmt::print("the losses agree\n");
   return absl::OkStatus();
 }

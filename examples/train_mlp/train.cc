@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/status.h"
 #include "examples/train_mlp/data.h"
 #include "meshift/device_mesh.h"
 #include "meshift/gradient.h"
@@ -50,7 +49,8 @@ class Worker {
   static absl::StatusOr<Worker> Create(Engine* engine, const TrainOptions& options) {
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, DeviceMesh::Parse(options.mesh));
     if (mesh.NumDims() != 2 || mesh.dim(0).name != "data" || mesh.dim(1).name != "tensor") {
-      return InvalidArgument("mesh '{}' is not of the form data=N,tensor=N", options.mesh);
+      return absl::InvalidArgumentError(
+          fmt::format("mesh '{}' is not of the form data=N,tensor=N", options.mesh));
     }
     MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
                              Redistributor::Create(mesh, engine, options.redistribute));

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "absl/status/status.h"
 #include "examples/train_mlp/report.h"
 #include "examples/train_mlp/train.h"
 #include "meshift/device_mesh.h"
@@ -35,7 +35,7 @@ absl::Status Main(const TrainOptions& options) {
   for (std::thread& rank : ranks) rank.join();
   for (const auto& of_rank : losses) {
     MESHIFT_RETURN_IF_ERROR(of_rank.status());
-    if (*of_rank != *losses[0]) return Internal("ranks hold different losses");
+    if (*of_rank != *losses[0]) return absl::InternalError("ranks hold different losses");
   }
   return Report(*losses[0], TrainAlone(options));
 }

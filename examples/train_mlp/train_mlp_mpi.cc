@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "absl/status/status.h"
 #include "examples/train_mlp/report.h"
 #include "examples/train_mlp/train.h"
 #include "meshift/bootstrap.h"
@@ -25,7 +25,7 @@ absl::Status Main(const MpiJob& job, const TrainOptions& options) {
   for (const float loss : losses) text += fmt::format("{:a} ", loss);
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, job.bootstrap()->Exchange(text));
   for (const std::string& other : all) {
-    if (other != text) return Internal("ranks hold different losses");
+    if (other != text) return absl::InternalError("ranks hold different losses");
   }
   return job.engine()->rank() == 0 ? Report(losses, TrainAlone(options)) : absl::OkStatus();
 }
