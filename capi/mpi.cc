@@ -1,4 +1,4 @@
-// Implements the functions of meshift/c.h that make an MPI engine, and that end a rank's process.
+// Implements meshift_mpi_engine_create and meshift_mpi_leave of meshift/c.h.
 // To make an engine is collective. UNIMPLEMENTED: this build has no MPI; meshift_mpi_leave works
 // all the same. Time-outs are in ns.
 #include <chrono>

@@ -1,5 +1,5 @@
 // The command line of `meshift`: parses the arguments with CLI11 and calls the command that they
-// name (cli/*_command.h). Commands do the work; this file knows only options and help texts.
+// name (cli/*_command.h). Commands do the work; this file has the options and help texts.
 //
 //   Io io{std::cin, std::cout, std::cerr};
 //   return RunMeshift({"plan", "--mesh", "a=2", ...}, io);
@@ -13,9 +13,11 @@
 
 namespace meshift::cli {
 
-// `args` does not contain the program's name. Returns the exit code (cli/io.h); wrong arguments are
-// printed to io.err and give 2; output that cannot be written to io.out gives 1. Throws only if
-// memory or threads run out; cli/main.cc handles that. One thread at a time may call.
+// `args` does not contain the program's name. Returns the exit code (cli/io.h): 2 for wrong
+// arguments, which are printed to io.err, and 1 if io.out cannot be written. On a rank of a job (an
+// engine other than local), after some errors it flushes `io` and ends the process instead, and
+// rank 0 alone prints what all ranks have (cli/run_as_rank.h). Throws only if memory or threads run
+// out; cli/main.cc handles that. One thread at a time may call.
 int RunMeshift(std::vector<std::string> args, Io& io);
 
 }  // namespace meshift::cli

@@ -97,11 +97,12 @@ absl::Status FileSet::Put(File* file) {
 }
 
 // Without an exchange the old file is gone: the new one then stays.
-void FileSet::TakeBack(const File& file) {
-  if (file.exchanged) {
-    std::rename(file.part.c_str(), file.place.c_str());
-  } else if (!file.replaces) {
-    unlink(file.place.c_str());
+void FileSet::TakeBack(File* file) {
+  if (file->exchanged) {
+    // Otherwise the part is the old file's only copy, and stays.
+    if (std::rename(file->part.c_str(), file->place.c_str()) != 0) file->part.clear();
+  } else if (!file->replaces) {
+    unlink(file->place.c_str());
   }
 }
 
@@ -112,7 +113,7 @@ absl::Status FileSet::Commit() {
   for (size_t i = 0; i < files_.size(); ++i) {
     absl::Status status = Put(&files_[i]);
     if (status.ok()) continue;
-    while (i-- > 0) TakeBack(files_[i]);
+    while (i-- > 0) TakeBack(&files_[i]);
     return status;
   }
   for (const File& file : files_) {

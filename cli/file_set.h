@@ -9,8 +9,8 @@
 // once they are on the disk. If one cannot be written or moved, the old files stay and the new ones
 // are removed. Exception: on a file system that cannot exchange two names, a new file that has
 // replaced an old one stays. A killed process leaves files that end in ".part"; if it is killed
-// while Commit() moves files, some of the set are in place. A new file does not keep the
-// permissions of the old one. Not thread-safe.
+// while Commit() moves files, some of the set are in place, and a ".part" file may be an old file.
+// A new file does not keep the permissions of the old one. Not thread-safe.
 #ifndef MESHIFT_CLI_FILE_SET_H_
 #define MESHIFT_CLI_FILE_SET_H_
 
@@ -49,7 +49,7 @@ class FileSet {
     bool exchanged = false;  // the old file has the part's name now
   };
   absl::Status Put(File* file);
-  void TakeBack(const File& file);
+  void TakeBack(File* file);
 
   std::vector<File> files_;
 };

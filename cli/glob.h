@@ -3,11 +3,12 @@
 //   GlobMatches("model.layers.*.mlp.?p_proj", "model.layers.7.mlp.up_proj");    // true
 //
 // As fnmatch(3) in the C locale without flags: `*` is any bytes, `?` any one byte, `\` takes the
-// meaning from the byte after it. `[a-c_]`, `[!a-c]` and `[[:digit:]]` are one byte of a set. The
-// known classes are alpha, digit, alnum, upper, lower, space, graph, punct and xdigit. Other
-// classes, `[=a=]` and `[.a.]` have no meaning of their own: their bytes are members of the set. A
-// NUL, and a `[` without `]`, are ordinary bytes; a `\` at the end matches nothing. A match covers
-// the whole name. Every pattern is accepted.
+// meaning from the byte after it. `[a-c_]`, `[!a-c]` or `[^a-c]`, and `[[:digit:]]` are one byte of
+// a set. The known classes are alpha, digit, alnum, upper, lower, space, graph, punct and xdigit.
+// Unlike in fnmatch, other classes, `[=a=]` and `[.a.]` are unknown: their bytes are members, and
+// their `]` ends the set. So `[[:blank:]]` matches `b]`, and not `b`. A NUL, and a `[` without `]`,
+// are ordinary bytes; a `\` at the end matches nothing. A match covers the whole name. Every
+// pattern is accepted.
 //
 // The bound holds for any number of `*`. A comparison with `[` also scans the pattern up to the
 // `]`, or to the end if there is none. Each `[:` on the way scans for the next `:]`.

@@ -1,6 +1,6 @@
-// Provides the buffers that `meshift run` passes to a run, in the plan's buffer mode (Buffers in
-// meshift/planner_options.h). The tensors are checked after the run, so the run gets a copy of a
-// source that it may overwrite.
+// Provides the buffers that `meshift run` on the local engine passes to a run, in the plan's buffer
+// mode (Buffers in meshift/planner_options.h). The tensors are checked after the run, so the run
+// gets a copy of a source that it may overwrite.
 //
 //   RunBuffers run_buffers(plan, sources, targets);
 //   run_buffers.Fill();
@@ -43,6 +43,7 @@ class RunBuffers {
   // By position in the source's and the target's mesh; null for a rank without elements.
   absl::Span<void* const> sources() const { return source_data_; }
   absl::Span<void* const> targets() const { return target_data_; }
+  // Whether the run may overwrite separate sources; false for kOne.
   bool consumes() const { return buffers_ == Buffers::kConsumed; }
 
  private:

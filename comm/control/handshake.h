@@ -6,7 +6,8 @@
 //   rank: kProof(proof)
 //   hub:  kWelcome(proof, refusal or empty), or kWelcome(refusal) if the proof is wrong
 //
-// It uses no sockets: the caller passes received bytes in, and sends the bytes that come out. The
+// It uses no sockets: the caller passes in what it received (bytes on the hub, frames on a rank),
+// and sends the bytes that come out. The
 // caller limits the time. Frames after the handshake are neither encrypted nor authenticated. Not
 // thread-safe. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_HANDSHAKE_H_
@@ -68,11 +69,12 @@ class RankHandshake {
   RankHandshake(const JobRank& job, const JobKey& key, std::string nonce)
       : job_(job), key_(key), nonce_(std::move(nonce)) {}
 
-  std::string Hello() const;
+  std::string Hello() const;  // the magic number and the kHello, which the rank sends first
   // Takes the hub's next frame and sets `said` to the bytes to send, if any. FAILED_PRECONDITION:
   // the job's own hub refuses the rank for good. UNAVAILABLE: the peer is not the job's hub, or has
   // not proven it.
   absl::Status Take(const Frame& frame, std::string* said);
+  // Whether the hub has proven itself and accepted the rank.
   bool welcome() const { return welcome_; }
 
  private:

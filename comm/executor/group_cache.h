@@ -39,10 +39,10 @@ namespace meshift {
 class GroupCache {
  public:
   // Makes the root, a communicator of the mesh's ranks. The root is the engine's world if the mesh
-  // has all its ranks and a split costs something (Engine::SplitsFreely). Else a mesh of one rank
-  // has no root. All ranks of the mesh must call this. `engine` must outlive the cache.
-  // INVALID_ARGUMENT: the engine's rank is not in the mesh, or a rank of the mesh is not in the
-  // engine's world; else errors as those of Engine::SplitList.
+  // has all its ranks, unless splits are free (Engine::SplitsFreely). Otherwise it is split from
+  // the world, and a mesh of one rank has none. All ranks of the mesh must call this. `engine` must
+  // outlive the cache. INVALID_ARGUMENT: the engine's rank is not in the mesh, or a rank of the
+  // mesh is not in the engine's world; else errors as those of Engine::SplitList.
   static absl::StatusOr<std::unique_ptr<GroupCache>> Create(Engine* engine, const DeviceMesh& mesh);
   // The counterpart of Create() on ranks of the world that are not in `mesh`, for engines in which
   // all ranks take part in splits (Engine::SplitNoColor).
@@ -51,8 +51,9 @@ class GroupCache {
   // The communicator of `group`, a group over group.mesh_dims of `mesh`; null if the group has no
   // ranks. Lives as long as the cache. The first request for a partition waits as Engine::Split
   // does; a repeated request waits only for other threads in Get(). After an error the partition is
-  // not cached. INVALID_ARGUMENT: the group has one rank, or CheckMesh fails; else errors as those
-  // of Engine::SplitList and Engine::SplitNoColor.
+  // not cached. INVALID_ARGUMENT: the group has one rank, or CheckMesh fails. INTERNAL: the group
+  // is missing from a partition that was split. Else errors as those of Engine::SplitList and
+  // Engine::SplitNoColor.
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                     const GroupOptions& options = {});
   // OK if all ranks of `mesh` are in `root`; INVALID_ARGUMENT names one that is not.

@@ -144,12 +144,13 @@ class Scheduler {
   // that blocks the stream fails with DEADLINE_EXCEEDED.
   absl::Status Synchronize(LocalStream& stream);
   // As Synchronize, for the work before `event`, which was recorded on a stream of this scheduler.
+  // An event that was not recorded never ends the wait.
   absl::Status Wait(LocalEvent& event);
   void Enqueue(LocalStream& stream, Task task);
 
-  // All but mutex() require the lock. Thread-safety analysis cannot follow it through virtual calls
-  // of jobs, so they assert it. A caller calls AdvanceStreams() before it releases the lock: it
-  // advances the streams as far as possible.
+  // All functions below but mutex() require the lock. Thread-safety analysis cannot follow
+  // it through virtual calls of jobs, so they assert it. A caller calls AdvanceStreams() before it
+  // releases the lock: it advances the streams as far as possible.
   Mutex& mutex() { return mutex_; }
   void EnqueueLocked(LocalStream& stream, Task task);
   void MakeReady(Job* job);

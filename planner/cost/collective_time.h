@@ -1,6 +1,6 @@
 // Estimates the time of a collective in ns: the minimum over the algorithms and protocols of a
-// collective library such as NCCL. Each number of the group's shape is that of the step's group
-// that is worst in it (group_shape.h).
+// collective library such as NCCL. A step's groups may differ in shape. Each number of a GroupShape
+// is that of the worst group in it (group_shape.h), so a time may be that of no single group.
 //
 //   const GroupTimes times(topology, ShapeOf(topology, 16, groups));
 //   const CollectiveTime time = times.AllReduce(int64_t{64} << 20);
@@ -10,9 +10,10 @@
 //
 // Each algorithm (ring, tree, in-switch, direct messages) in each protocol of the topology takes a
 // start time, the latency of its hops, and its bytes over the bandwidth of its slowest links. Only
-// the last protocol reduces in switches; without protocols there are only rings and messages. So
-// the minimum is a concave, piecewise linear, increasing function of the bytes. docs/cost_model.md
-// has the formulas. Not included: other traffic on the links, packing and local copies.
+// the last protocol reduces in switches; without protocols there are only rings and messages. Trees
+// and switches serve only all_reduce. So, before rounding, the minimum is a concave, piecewise
+// linear, increasing function of the bytes. docs/cost_model.md has the formulas. Not included:
+// other traffic on the links, packing, local copies, and the time per message.
 //
 // Arithmetic saturates; times are rounded up to whole ns. REQUIRES: bytes >= 0. GroupTimes and
 // MessageTimes are immutable, keep no reference to the topology, and are safe for concurrent use.

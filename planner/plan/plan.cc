@@ -1,5 +1,6 @@
-// Implements meshift/plan.h: names of enums, labels of steps, the canonical text, the fingerprint.
-// Parse functions return INVALID_ARGUMENT for an unknown name. No function checks a plan. The
+// Implements meshift/plan.h, except Algorithm's name and TimeParts (planner/cost): names of enums,
+// labels of steps, the canonical text, the fingerprint. Parse functions return INVALID_ARGUMENT for
+// an unknown name, or a text that is not 32 lower-case hex digits. No function checks a plan. The
 // fingerprint finds accidental differences; XXH3 does not resist forgery.
 #include "meshift/plan.h"
 
