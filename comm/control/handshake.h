@@ -7,9 +7,8 @@
 //   hub:  kWelcome(proof, refusal or empty), or kWelcome(refusal) if the proof is wrong
 //
 // It uses no sockets: the caller passes in what it received (bytes on the hub, frames on a rank),
-// and sends the bytes that come out. The
-// caller limits the time. Frames after the handshake are neither encrypted nor authenticated. Not
-// thread-safe. Internal to comm/control.
+// and sends the bytes that come out. The caller limits the time. Frames after the handshake are
+// neither encrypted nor authenticated. Not thread-safe. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_HANDSHAKE_H_
 #define MESHIFT_COMM_CONTROL_HANDSHAKE_H_
 

@@ -1,4 +1,5 @@
-// Replaces mpi_engine.cc in a build without MPI: CreateMpiEngine returns UNIMPLEMENTED.
+// Replaces mpi_engine.cc in a build without MPI: CreateMpiEngine returns UNIMPLEMENTED, and
+// MpiAbsence the reason.
 #include <mpi_absence.h>
 
 #include "base/status.h"

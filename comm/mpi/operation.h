@@ -16,12 +16,13 @@
 // Calls on symmetric memory send no messages. Members synchronise by flags in it: once when their
 // blocks are ready, and once when they have read the peers' blocks.
 //
-// MPI's own reductions are not used. Each member receives all contributions to its block and
-// reduces them in ascending order of ranks with comm/kernels/reduce.h (which defines rounding, NaN,
-// -0 and avg); an all-reduce then sends the results to all members. In a small all-reduce every
-// member sends its tensor to all others instead, and all compute the result. Either way all members
-// get equal bits, those of the local engine (ReductionOrder::kRanks). Other reductions run in
-// segments of at most 512 KiB of each block (docs/benchmarks.md compares them with Open MPI's).
+// MPI's own reductions are not used. In any other call each member gets all contributions to its
+// block and reduces them in ascending order of ranks with comm/kernels/reduce.h (which defines
+// rounding, NaN, -0 and avg); an all-reduce then sends the results to all members. In a small
+// all-reduce every member sends its tensor to all others instead, and all compute the result.
+// Either way all members get equal bits, those of the local engine (ReductionOrder::kRanks). Other
+// reductions run in segments of at most 512 KiB of each block (docs/benchmarks.md compares them
+// with Open MPI's).
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
 
@@ -95,7 +96,7 @@ class Operation {
   // keeping the caches warm saves more time. The next Step returns its error. REQUIRES: started().
   void TakeArrived(int64_t copied_bytes);
   // Advances as far as possible without waiting. Leaves each copy or reduction of more than
-  // `max_work` bytes to a call with a larger `max_work`, except in an all-reduce at once.
+  // `max_work` bytes to a call whose `max_work` is large enough, except in an all-reduce at once.
   State Step(int64_t max_work = INT64_MAX);
   const absl::Status& status() const { return status_; }  // the error after kFailed
   // A progress counter. It grows as a broadcast, a barrier, a symmetric call or a reduction in

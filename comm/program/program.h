@@ -8,8 +8,8 @@
 //     // 0 all_gather group 0: source+0 -> target+0, 8 f32
 //
 // A Program is a value: it has offsets into buffers, but no addresses. Offsets are in bytes, counts
-// in elements. Nothing here checks a program; Lower() makes only those that stay inside their
-// buffers.
+// in elements, except in a kFillZero (bytes). Nothing here checks a program; Lower() makes only
+// those that stay inside their buffers.
 #ifndef MESHIFT_COMM_PROGRAM_PROGRAM_H_
 #define MESHIFT_COMM_PROGRAM_PROGRAM_H_
 

@@ -1,5 +1,6 @@
 // A ring buffer of the last calls of an engine's redistributors: when each was issued, and the
-// events with which it ends, so that another thread can find out when it ended. Internal to comm/.
+// events with which it ends, so that another thread can find out when it ended. A
+// source is one redistributor, by its number from AddSource(). Internal to comm/.
 //
 //   CallSlot* slot = ring.Begin(source, {.call = 7, .text = &text}, &events);
 //   ... issue the call, which records `events` ...
@@ -79,7 +80,7 @@ struct alignas(128) CallSlot {
   EventList done;
   EventList after;
   int64_t after_number = -1;
-  // Set to -1 by Begin, and later by PollSlot.
+  // -1 from Begin on, until PollSlot sets the time.
   int64_t started_ns = -1;  // while in flight: when the events that it waits for were reached
   int64_t ended_ns = -1;
 
@@ -116,9 +117,9 @@ class CallRing {
  public:
   using Reporter = std::function<void(const EndedCall&)>;
   // `size` is the number of slots. `report` may be null; it gets each call that Poll(), Snapshot(),
-  // Begin() or RemoveSource() finds ended, or that lost its slot before, unless its source is
-  // closed. It does not get captured calls. It runs under the lock and must not call the ring.
-  // `engine` must outlive all sources.
+  // Begin() or RemoveSource() finds ended, or that loses its slot before it is found ended (`ns` is
+  // then -1), unless its source is closed. It does not get captured calls. It runs under the lock
+  // and must not call the ring. `engine` must outlive all sources.
   CallRing(Engine* engine, int64_t size, Reporter report);
 
   // Returns the source's number: a new one, or that of a removed source without remembered calls.
@@ -138,8 +139,8 @@ class CallRing {
   // Ends the issuing of a call. Called by the thread that called Begin.
   ABSL_ATTRIBUTE_HOT void End(CallSlot* slot, const CallTail& tail);
 
-  // Finds out which calls have ended, and the oldest unfinished call of each source. Skips closed
-  // sources.
+  // Finds out which calls have ended, and the oldest unfinished call of each source: (*oldest)[i]
+  // is that of source i. Skips closed sources.
   void Poll(std::vector<OldestCall>* oldest);
   // Copies of all remembered calls, ordered by number.
   std::vector<RecordedCall> Snapshot();

@@ -6,7 +6,8 @@
 namespace meshift {
 namespace {
 
-// Whether the kernel uses the counter, since its rate is constant and equal on all cores.
+// Whether the kernel keeps time by the counter. It does so only if the counter's rate is constant
+// and equal on all cores.
 bool KernelCountsTicks() {
 #if defined(__x86_64__)
   std::ifstream file("/sys/devices/system/clocksource/clocksource0/current_clocksource");

@@ -55,11 +55,11 @@
 // smaller of the two, in the workspace. Any other overlap is refused. Overlaps are those of byte
 // ranges: two strided tensors that interleave overlap.
 //
-// Errors: an error about the arguments of a call has no effect, except that its ticket is used up,
-// if it was in turn.
-// An error of the engine or a group is permanent: it ends the groups, is reported to the peers over
-// the control channel, so that none waits for this rank, and is returned by every later call. The
-// target's contents are then unspecified.
+// Errors: an error about a call's arguments, or of planning, has no effect, except that the call's
+// ticket is used up if its turn had come. An error of the engine or a group is permanent, and so
+// are a missing ticket, a missing peer and a disagreement of the ranks: it ends the groups, is
+// reported to the peers over the control channel, so that none waits for this rank, and is returned
+// by every later call. The target's contents are then unspecified.
 #ifndef MESHIFT_REDISTRIBUTOR_H_
 #define MESHIFT_REDISTRIBUTOR_H_
 

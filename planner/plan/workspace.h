@@ -34,8 +34,8 @@ inline int64_t AlignedPiece(int64_t bytes) {
                                                                : RoundUp(bytes, kPieceAlignment);
 }
 
-// The bytes that a step's pieces take in the workspace. A piece that fits into the rest of
-// `scratch`, the bytes of a consumed source (a multiple of 16), takes none.
+// The bytes that a step's pieces take in the workspace. `scratch`: the bytes of a
+// consumed source, a multiple of 16. A piece that fits into the rest of it takes none.
 inline int64_t PiecesBytes(int64_t send, int64_t receive, int64_t scratch) {
   int64_t bytes = 0;
   for (const int64_t piece : {AlignedPiece(send), AlignedPiece(receive)}) {
