@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
@@ -85,6 +86,7 @@ absl::Status CheckGroupBudget(const GroupBudget& budget) {
 absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
                                                         absl::Span<const DeviceMesh> meshes) {
   std::vector<MeshGroups> groups;
+  absl::flat_hash_set<std::string> seen;
   if (text == "-") return groups;
   if (meshes.empty()) return InvalidArgument("groups '{}' of no mesh", text);
   for (const absl::string_view part :
@@ -95,9 +97,8 @@ absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
     }
     MESHIFT_ASSIGN_OR_RETURN(MeshGroups group,
                              ParseGroup(std::string_view(part.data(), part.size()), meshes));
-    if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
-      groups.push_back(std::move(group));
-    }
+    // The text has the mesh dims in mesh order, so that "a,b" and "b,a" are one group.
+    if (seen.insert(MeshGroupsText({&group, 1}, meshes)).second) groups.push_back(std::move(group));
   }
   return groups;
 }
