@@ -49,7 +49,7 @@ class HangTest : public testing::Test {
   };
 
   void SetUp() override {
-    Make(/*bounded=*/true);
+    ASSERT_NO_FATAL_FAILURE(Make(/*bounded=*/true));
     ASSERT_TRUE(Reduce(engine_->world()).ok());
     ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
     Meet();
@@ -130,7 +130,7 @@ class HangTest : public testing::Test {
 
 // Without bounded waits a wait hangs as long as MPI does.
 TEST_F(HangTest, WithoutBoundedWaitsItLasts) {
-  Make(/*bounded=*/false);
+  ASSERT_NO_FATAL_FAILURE(Make(/*bounded=*/false));
   ASSERT_TRUE(Reduce(engine_->world()).ok());
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   Meet();
