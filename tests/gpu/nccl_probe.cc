@@ -67,11 +67,10 @@ std::string LastLine(const std::string& path) {
   return last;
 }
 
-// Asks a Python once; UNIMPLEMENTED: it cannot be used, with the reason.
-absl::StatusOr<PythonFacts> AskPython(const std::string& folder) {
-  PythonFacts facts;
+// UNIMPLEMENTED: there is no Python with PyTorch and a GPU, with the reason.
+absl::Status CheckTorch(const std::string& folder) {
   const char* const named = std::getenv("MESHIFT_PYTHON");
-  facts.program = named != nullptr && *named != '\0' ? named : "python3";
+  const std::string python = named != nullptr && *named != '\0' ? named : "python3";
   if (const char* const driver = std::getenv("MESHIFT_CUDA_LIBRARY");
       driver != nullptr && named == nullptr) {
     return absl::UnimplementedError(fmt::format("PyTorch does not run on {}", driver));
@@ -79,30 +78,28 @@ absl::StatusOr<PythonFacts> AskPython(const std::string& folder) {
   const std::string log = folder + "/python.log";
   MESHIFT_ASSIGN_OR_RETURN(
       Processes processes,
-      Processes::Start({{{"/usr/bin/env", facts.program, "-c", TorchFactsScript()}, {}, log}}));
+      Processes::Start({{{"/usr/bin/env", python, "-c", TorchFactsScript()}, {}, log}}));
   const ProcessEnd end =
       processes.Wait(std::chrono::seconds(30), std::chrono::milliseconds(100))[0];
-  if (!end.ok()) {
-    const std::string last = LastLine(log);
-    return absl::UnimplementedError(
-        fmt::format("{}: {}", facts.program, last.empty() ? end.ToString() : last));
-  }
-  std::ifstream file(log);
-  for (std::string* const line : {&facts.torch, &facts.library, &facts.home, &facts.path}) {
-    std::getline(file, *line);
-  }
-  return facts;
+  if (end.ok()) return absl::OkStatus();
+  const std::string last = LastLine(log);
+  return absl::UnimplementedError(
+      fmt::format("{}: {}", python, last.empty() ? end.ToString() : last));
 }
 
 // Returns rank 0's text, or the first error of a rank.
 absl::StatusOr<std::string> RunStep(const std::string& program, const ProbeStep& step,
-                                    const std::string& folder,
-                                    const std::optional<PythonFacts>& python) {
+                                    const std::string& folder) {
   constexpr std::chrono::seconds kGrace(8);  // a rank may still have to find the reason
   std::filesystem::create_directories(folder);
   MESHIFT_ASSIGN_OR_RETURN(const int port, FreePort());
   const std::string result = folder + "/result";
   const std::string skipped = folder + "/skipped";
+  std::vector<std::string> left_out = OneDeviceLeftOut();
+  // PyTorch has its own NCCL.
+  if (step.torch && std::getenv("MESHIFT_CUDA_LIBRARY") == nullptr) {
+    left_out.push_back("MESHIFT_NCCL_LIBRARY=");
+  }
   std::vector<ProcessSpec> specs;
   for (int rank = 0; rank < step.ranks; ++rank) {
     std::vector<std::string> environment =
@@ -112,14 +109,11 @@ absl::StatusOr<std::string> RunStep(const std::string& program, const ProbeStep&
                               .max_ctas = step.max_ctas,
                               .batch_invariant = step.batch_invariant,
                               .folder = folder});
-    if (step.torch && python) {
-      for (const std::string& variable : python->Environment()) environment.push_back(variable);
-    }
     environment.push_back("MESHIFT_PROBE_RESULT=" + result);
     specs.push_back({{program, "--worker", std::string(step.name), result, skipped},
                      environment,
                      fmt::format("{}/rank{}.log", folder, rank),
-                     OneDeviceLeftOut()});
+                     left_out});
   }
   MESHIFT_ASSIGN_OR_RETURN(Processes processes, Processes::Start(specs));
   const std::vector<ProcessEnd> ends = processes.Wait(step.limit, kGrace);
@@ -162,34 +156,24 @@ int Probe(const Options& options) {
   const std::string& folder = *made;
   const auto begin = Clock::now();
   if (const int code = ProbeDevice(program, folder); code != 0) return code;
-  bool asked = false;
-  std::optional<PythonFacts> python;
-  std::string no_torch;
+  std::optional<absl::Status> torch;  // once it was checked
   bool right = true;
   for (const ProbeStep& step : ProbeSteps()) {
     if (!options.only.empty() && options.only != step.name) continue;
     const auto skip = [&](std::string_view reason) {
       fmt::print("{}: skipped: {}\n", step.name, reason);
     };
-    if (step.torch && !asked) {
-      asked = true;
-      absl::StatusOr<PythonFacts> facts = AskPython(folder);
-      if (facts.ok()) {
-        python = *std::move(facts);
-      } else {
-        no_torch = Message(facts.status());
-      }
-    }
+    if (step.torch && !torch) torch = CheckTorch(folder);
     const auto start = Clock::now();
     const double left = options.seconds - std::chrono::duration<double>(start - begin).count();
-    if (step.torch && !python) {
-      skip(no_torch);
+    if (step.torch && !torch->ok()) {
+      skip(Message(*torch));
     } else if (options.seconds > 0 && left < static_cast<double>(step.limit.count())) {
       skip(fmt::format("{:.0f} s are left, and it may take {}", std::max(left, 0.0),
                        step.limit.count()));
     } else {
       const absl::StatusOr<std::string> said =
-          RunStep(program, step, fmt::format("{}/{}", folder, step.name), python);
+          RunStep(program, step, fmt::format("{}/{}", folder, step.name));
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
       if (said.ok()) {
         fmt::print("{}: right, {:.1f} s: {}\n", step.name, seconds, *said);
@@ -223,8 +207,6 @@ int Worker(std::string_view name, const std::string& result, const std::string& 
       code = 1;
     }
     std::fflush(nullptr);
-    // PyTorch's libraries do not support destruction in any order.
-    if (step.torch) _exit(code);
     return code;
   }
   return 2;

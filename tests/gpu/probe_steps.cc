@@ -410,6 +410,7 @@ constexpr ProbeStep kSteps[] = {
     {.name = "killed", .killed_rank = 1, .run = ProbeKilledRank},
     {.name = "lent_blocking", .limit = kTorchLimit, .torch = true, .run = ProbeLentBlocking},
     {.name = "lent_nonblocking", .limit = kTorchLimit, .torch = true, .run = ProbeLentNonBlocking},
+    {.name = "lent_split", .limit = kTorchLimit, .torch = true, .run = ProbeLentSplit},
     {.name = "windows", .run = ProbeWindows},
     {.name = "bits", .ranks = 4, .batch_invariant = true, .run = ProbeBits},
     {.name = "bits_16_ctas",

@@ -74,7 +74,7 @@ for stage in facts kernels_first ranks2_first ranks2 ranks2_4ctas invariant prob
 done
 for stage in memcheck racecheck mps; do also "end $stage: skipped: the driver is $MESHIFT_CUDA_LIBRARY"; done
 for step in host capture abort killed windows bits bits_16_ctas; do also "probe | $step: right, "; done
-for step in host_torch lent_blocking lent_nonblocking; do also "probe | $step: skipped: PyTorch does not run on $MESHIFT_CUDA_LIBRARY"; done
+for step in host_torch lent_blocking lent_nonblocking lent_split; do also "probe | $step: skipped: PyTorch does not run on $MESHIFT_CUDA_LIBRARY"; done
 also "batch-invariant by NCCL's all-reduce"
 # The file has the whole output, and the logs are in one archive.
 [[ $output == "$results" ]] || also "$results"

@@ -10,4 +10,5 @@ def pytest_sessionfinish():
         import harness
     except (ImportError, pytest.skip.Exception):
         return
-    harness.POOL.close()
+    for pool in (harness.POOL, harness.GPU_POOL):
+        pool.close()

@@ -1,7 +1,8 @@
-"""Runs one body on all ranks: threads of this process, or real gloo processes.
+"""Runs one body on all ranks: threads of this process, real gloo processes, or NCCL processes that
+share one GPU.
 
-`threads(world, body, *args)` and `processes(world, body, *args)` call `body(rank, *args)` with a
-default process group of `world` ranks and return the ranks' results, under
+`threads(world, body, *args)`, `processes(...)` and `gpu_processes(...)` call `body(rank, *args)`
+with a default process group of `world` ranks and return the ranks' results, under
 `meshift.torch.use(use)` where `use` is a promise. Threads and processes are kept from one call to
 the next; each call makes a new process group.
 """
@@ -204,16 +205,36 @@ def threads(world, body, *args, timeout=120, use=None):
 
 # Processes
 
+# Where this process's tensors are.
+DEVICE = "cpu"
 
-def _serve(pipe, directory):
+
+def _use_gpu(rank):
+    """NCCL takes the ranks for hosts of their own, which talk through loopback."""
+    global DEVICE
+    DEVICE = "cuda"
+    os.environ.update(
+        NCCL_HOSTID=f"rank{rank}",
+        NCCL_SOCKET_IFNAME="=lo",
+        NCCL_NET="Socket",
+        NCCL_NET_PLUGIN="none",
+        NCCL_P2P_DISABLE="1",
+        NCCL_SHM_DISABLE="1",
+    )
+    torch.cuda.set_device(0)
+
+
+def _serve(pipe, directory, backend):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError):
         while True:
             number, rank, world, seconds, use, body, args = pipe.recv()
             try:
+                if backend == "nccl":
+                    _use_gpu(rank)
                 dist.init_process_group(
-                    "gloo",
+                    backend,
                     init_method=f"file://{directory}/{number}",
                     rank=rank,
                     world_size=world,
@@ -234,7 +255,8 @@ def _serve(pipe, directory):
 class Pool:
     """Worker processes, started when they are first needed and replaced after a failure."""
 
-    def __init__(self):
+    def __init__(self, backend):
+        self.backend = backend
         self.workers, self.calls, self.directory = [], 0, None
 
     def run(self, world, body, args, timeout, group_timeout, use):
@@ -264,7 +286,7 @@ class Pool:
         while len(self.workers) < world:
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, self.directory.name), daemon=True
+                target=_serve, args=(theirs, self.directory.name, self.backend), daemon=True
             )
             process.start()
             theirs.close()
@@ -284,11 +306,15 @@ PRELOADED = [
     "torch.distributed.tensor.parallel",
     "torch.testing._internal.distributed.multi_threaded_pg",
 ]
-POOL = Pool()
+POOL, GPU_POOL = Pool("gloo"), Pool("nccl")
 
 
 def processes(world, body, *args, timeout=120, group_timeout=30, use=None):
     return POOL.run(world, body, args, timeout, group_timeout, use)
+
+
+def gpu_processes(world, body, *args, timeout=120, group_timeout=60, use=None):
+    return GPU_POOL.run(world, body, args, timeout, group_timeout, use)
 
 
 def _check(failures):
@@ -314,7 +340,7 @@ def placements(text):
 def mesh_of(shape, ranks=None):
     ranks = torch.arange(int(np.prod(shape))) if ranks is None else torch.tensor(ranks)
     names = tuple("abcde"[: len(shape)])
-    return DeviceMesh("cpu", ranks.reshape(shape), mesh_dim_names=names)
+    return DeviceMesh(DEVICE, ranks.reshape(shape), mesh_dim_names=names)
 
 
 def dtensor(array, mesh, text, shape):
@@ -322,7 +348,7 @@ def dtensor(array, mesh, text, shape):
     local = array if isinstance(array, torch.Tensor) else torch.from_numpy(array.copy())
     strides = tuple(int(np.prod(shape[i + 1 :], dtype=int)) for i in range(len(shape)))
     return DTensor.from_local(
-        local, mesh, placements(text), run_check=False, shape=torch.Size(shape), stride=strides
+        local.to(DEVICE), mesh, placements(text), run_check=False, shape=torch.Size(shape), stride=strides
     )
 
 
@@ -342,7 +368,7 @@ def array(tensor):
     """The local tensor in NumPy; floats that NumPy does not have are widened, exactly."""
     tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     tensor = tensor.wait() if isinstance(tensor, AsyncCollectiveTensor) else tensor
-    tensor = tensor.detach()
+    tensor = tensor.detach().cpu()
     small = tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64)
     return (tensor.float() if small else tensor).numpy()
 

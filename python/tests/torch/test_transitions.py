@@ -7,7 +7,16 @@ import random
 import pytest
 
 import oracle
-from harness import array, dtensor, marked_sums, mesh_of, processes, run_as, threads
+from harness import (
+    array,
+    dtensor,
+    gpu_processes,
+    marked_sums,
+    mesh_of,
+    processes,
+    run_as,
+    threads,
+)
 
 PROMISES = ["replicas", "ordered"]
 
@@ -89,3 +98,12 @@ def test_all_in_threads(subject, promise):
 def test_300_on_gloo(promise):
     cases = [case for case in oracle.transitions() if len(oracle.coordinates(case[0])) in (4, 8)]
     check(random.Random(3).sample(cases, 300), "function", promise, processes)
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_60_on_a_gpu(promise):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    cases = [case for case in oracle.transitions() if len(oracle.coordinates(case[0])) == 4]
+    check(random.Random(5).sample(cases, 60), "function", promise, gpu_processes)

@@ -32,14 +32,21 @@ class _Stream:
 
 
 class _Tensor:
-    def __init__(self, count):
+    def __init__(self, values):
         address = ctypes.c_uint64()
-        self.count = count
-        _check(_cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(4 * count)), "cuMemAlloc")
+        self.count = len(values)
+        self.bytes = ctypes.c_size_t(4 * self.count)
+        _check(_cuda.cuMemAlloc_v2(ctypes.byref(address), self.bytes), "cuMemAlloc")
         self.address = address.value
-        zeros = ctypes.create_string_buffer(4 * count)
-        _check(_cuda.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(self.address), zeros, ctypes.c_size_t(4 * count),
-                                          ctypes.c_void_p(_own_stream())), "cuMemcpyHtoDAsync")
+        _check(_cuda.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(self.address), (ctypes.c_float * self.count)(*values),
+                                          self.bytes, ctypes.c_void_p(_own_stream())), "cuMemcpyHtoDAsync")
+
+    def tolist(self):
+        values = (ctypes.c_float * self.count)()
+        _check(_cuda.cuMemcpyDtoHAsync_v2(values, ctypes.c_uint64(self.address), self.bytes,
+                                          ctypes.c_void_p(_own_stream())), "cuMemcpyDtoHAsync")
+        cuda.synchronize()
+        return list(values)
 
 
 _streams = []
@@ -57,7 +64,12 @@ def device(kind, index):
 
 def zeros(count, device):
     del device
-    return _Tensor(count)
+    return _Tensor([0] * count)
+
+
+def ones(count, device):
+    del device
+    return _Tensor([1] * count)
 
 
 cuda = types.SimpleNamespace(
