@@ -3,7 +3,7 @@
 //
 //   const auto record = CallRecord::Of(engine);
 //   auto source = record->Join({.ranks = {0, 1, 2, 3}, .on_failure = ..., .health = ...});
-//   CallSlot* slot = source->Begin({...}, &events);
+//   CallSlot* slot = source->Begin({...}, &done);
 //   ... issue the call ...
 //   source->End(slot, {...});
 //
@@ -62,7 +62,7 @@ class CallSource {
   // As CallRing::Reserve().
   void Reserve();
   // As CallRing::Begin().
-  CallSlot* Begin(const CallHead& head, EventList* done);
+  CallSlot* Begin(const CallHead& head, DoneEvents* done);
   // As CallRing::End(). `slot` may be null.
   void End(CallSlot* slot, const CallTail& tail);
   // The source has failed: its calls are no longer watched, and the record keeps their present
@@ -155,7 +155,7 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
   int64_t trigger_seen_ns_ = 0;  // the trigger file's time of modification when last seen
 };
 
-inline CallSlot* CallSource::Begin(const CallHead& head, EventList* done) {
+inline CallSlot* CallSource::Begin(const CallHead& head, DoneEvents* done) {
   if (!record_->watching_.load(std::memory_order_relaxed)) [[unlikely]]
     record_->StartWatching();
   return record_->ring_.Begin(number_, head, done);

@@ -71,25 +71,35 @@ void CallRing::RemoveSource(uint32_t source) {
   const MutexLock lock(mutex_);
   const bool was_closed = sources_[source].closed;
   sources_[source].removed = sources_[source].closed = true;
+  if (sources_[source].pinned != nullptr) Recycle(sources_[source].pinned.get());
   sources_[source].pinned = nullptr;
   for (CallSlot& slot : slots_) {
     if (slot.number < 0 || slot.source != source) continue;
     const CallState state = StateOf(slot).load(std::memory_order_acquire);
-    if (state != CallState::kIssuing && state != CallState::kInFlight) continue;
-    const bool ended = state == CallState::kInFlight && !was_closed && PollSlot(&slot, now);
-    StateOf(slot).store(ended ? CallState::kEnded : CallState::kFailed, std::memory_order_release);
-    if (ended) Report(slot);
+    if (state == CallState::kIssuing || state == CallState::kInFlight) {
+      const bool ended = state == CallState::kInFlight && !was_closed && PollSlot(&slot, now);
+      StateOf(slot).store(ended ? CallState::kEnded : CallState::kFailed,
+                          std::memory_order_release);
+      if (ended) Report(slot);
+    }
+    // The caller may destroy its events now.
+    if (slot.done != nullptr && slot.kept == nullptr) {
+      slot.done->slot = nullptr;
+      slot.done = nullptr;
+    }
   }
   const bool last =
       std::all_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.removed; });
   if (!last) return;
   // Events must not outlive the engine.
   for (CallSlot& slot : slots_) {
-    slot.done.clear();
+    slot.done = nullptr;
+    slot.kept = nullptr;
     slot.after.clear();
     slot.num_done = slot.num_after = 0;
   }
   spare_.clear();
+  spare_lists_.clear();
   has_made_spare_ = false;
 }
 
@@ -114,33 +124,76 @@ void CallRing::MakeSpare() {
 void CallRing::MakeRoom(size_t num_events) {
   for (CallSlot& slot : slots_) {
     if (StateOf(slot).load(std::memory_order_acquire) == CallState::kIssuing) continue;
-    slot.done.reserve(num_events);
     slot.after.reserve(num_events);
   }
   room_ = num_events;
 }
 
+void CallRing::Release(absl::Span<std::shared_ptr<Event>> events, bool may_reuse) {
+  for (std::shared_ptr<Event>& event : events) {
+    if (may_reuse && event.use_count() == 1 && spare_.size() < max_spare_) {
+      spare_.push_back(std::move(event));
+    }
+    event = nullptr;
+  }
+}
+
 void CallRing::Recycle(CallSlot* slot) {
   // The work of a failed source may never end.
   const bool may_reuse = slot->number >= 0 && !sources_[slot->source].closed;
-  for (const absl::Span<std::shared_ptr<Event>> events :
-       {absl::MakeSpan(slot->done.data(), slot->num_done),
-        absl::MakeSpan(slot->after.data(), slot->num_after)}) {
-    for (std::shared_ptr<Event>& event : events) {
-      if (may_reuse && event.use_count() == 1 && spare_.size() < max_spare_) {
-        spare_.push_back(std::move(event));
-      }
-      event = nullptr;
-    }
+  if (slot->kept != nullptr) {
+    Release(absl::MakeSpan(slot->kept->events), may_reuse);
+    spare_lists_.push_back(std::move(slot->kept));
+  } else if (slot->done != nullptr) {
+    slot->done->slot = nullptr;
   }
+  slot->done = nullptr;
+  Release(absl::MakeSpan(slot->after.data(), slot->num_after), may_reuse);
   slot->num_done = slot->num_after = 0;
 }
 
+void CallRing::Keep(CallSlot* slot) {
+  if (spare_lists_.empty()) spare_lists_.push_back(std::make_unique<DoneEvents>());
+  slot->kept = std::move(spare_lists_.back());
+  spare_lists_.pop_back();
+  EventList& events = slot->kept->events;
+  events.clear();
+  for (size_t i = 0; i < slot->num_done; ++i) events.push_back(std::move(slot->done->events[i]));
+  slot->done = slot->kept.get();
+}
+
+void CallRing::GiveBack(DoneEvents* done, int64_t ticks) {
+  CallSlot* const slot = std::exchange(done->slot, nullptr);
+  Source& source = sources_[slot->source];
+  const bool ended = !source.closed && PollSlot(slot, ReadingAt(ticks));
+  // The engine may use an event a little longer than the call.
+  const auto is_free = [](const std::shared_ptr<Event>& event) { return event.use_count() == 1; };
+  if (ended && std::all_of(slot->Done().begin(), slot->Done().end(), is_free)) {
+    slot->done = nullptr;
+  } else {
+    Keep(slot);
+  }
+  if (!ended) return;
+  Report(*slot);
+  if (source.pinned.get() == slot) {
+    Recycle(slot);
+    source.pinned = nullptr;
+  } else {
+    StateOf(*slot).store(CallState::kEnded, std::memory_order_release);
+  }
+}
+
+TickClock::Reading CallRing::ReadingAt(int64_t ticks) {
+  constexpr int64_t kMaxTicks = 1 << 20;
+  if (ticks - reading_.ticks > kMaxTicks) reading_ = clock_.Read();
+  return {.ns = reading_.ToNs(ticks), .ticks = ticks, .ns_per_tick = reading_.ns_per_tick};
+}
+
 void CallRing::RecycleEnded() {
-  constexpr size_t kAtOnce = 16;  // bounds the time under the lock
+  constexpr size_t kAtOnce = 16;  // bounds the time under the lock; most slots have no own events
   const TickClock::Reading now = clock_.Read();
   // The last slot is that of the call that begins now.
-  for (size_t i = 0; i < kAtOnce && unrecycled_ > 1; ++i) {
+  while (unrecycled_ > 1 && spare_.size() < kAtOnce) {
     CallSlot& slot = slots_[recycle_at_];
     const CallState state = StateOf(slot).load(std::memory_order_acquire);
     const bool closed = sources_[slot.source].closed;
@@ -169,15 +222,15 @@ void CallRing::TakeEvents(size_t size, EventList* events) {
   }
 }
 
-CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, EventList* done) {
+CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, DoneEvents* done) {
   const int64_t now = clock_.Now();
   const int32_t thread = ThreadNumber();
   const MutexLock lock(mutex_);
   if (!has_made_spare_) [[unlikely]]
     MakeSpare();
-  const size_t most_done = most_done_.load(std::memory_order_relaxed);
-  if (std::max<size_t>(most_done, head.num_after) > room_) [[unlikely]]
-    MakeRoom(std::max<size_t>(most_done, head.num_after));
+  if (head.num_after > room_) [[unlikely]]
+    MakeRoom(head.num_after);
+  if (done != nullptr && done->slot != nullptr) GiveBack(done, now);
   CallSlot* slot = nullptr;
   for (size_t tries = 0; slot == nullptr; ++tries) {
     if (tries == slots_.size()) return nullptr;
@@ -193,8 +246,8 @@ CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, EventList* done
       slot = nullptr;
     if (state == CallState::kInFlight) Evict(slot);
   }
-  if (slot->num_done + slot->num_after > 0) Recycle(slot);
-  if (done != nullptr) TakeEvents(head.num_done, done);
+  if (slot->done != nullptr || slot->num_after > 0) Recycle(slot);
+  if (done != nullptr) TakeEvents(head.num_done, &done->events);
   if (head.num_after > 0) TakeEvents(head.num_after, &slot->after);
   slot->source = source;
   slot->number = next_number_++;
@@ -209,16 +262,16 @@ CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, EventList* done
 }
 
 void CallRing::End(CallSlot* slot, const CallTail& tail) {
-  if (slot->done.size() < tail.num_done) [[unlikely]] {
-    slot->done.resize(tail.num_done);
-    if (most_done_.load() < tail.num_done) most_done_.store(tail.num_done);
-  }
   bool captured = false;
   for (size_t i = 0; i < tail.num_done; ++i) {
-    slot->done[i] = (*tail.done)[i];
-    captured = captured || slot->done[i]->InGraph();
+    captured = captured || tail.done->events[i]->InGraph();
   }
   slot->num_done = static_cast<uint32_t>(tail.num_done);
+  // The end of captured calls is not looked for.
+  if (tail.done != nullptr && !captured) {
+    slot->done = tail.done;
+    tail.done->slot = slot;
+  }
   if (slot->after.size() < tail.num_after) [[unlikely]]
     slot->after.resize(tail.num_after);
   for (size_t i = 0; i < tail.num_after; ++i) std::swap(slot->after[i], (*tail.after)[i]);
@@ -240,6 +293,9 @@ void CallRing::Evict(CallSlot* slot) {
   }
   if (source.pinned != nullptr) return Report(*slot);
   source.pinned = std::make_unique<CallSlot>(std::move(*slot));
+  if (source.pinned->kept == nullptr && source.pinned->done != nullptr) {
+    source.pinned->done->slot = source.pinned.get();
+  }
   *slot = {};
 }
 
@@ -321,6 +377,7 @@ void CallRing::Poll(std::vector<OldestCall>* oldest) {
       if (source.pinned == nullptr || source.closed) continue;
       if (PollSlot(source.pinned.get(), now)) {
         Report(*source.pinned);
+        Recycle(source.pinned.get());
         source.pinned = nullptr;
       } else {
         Consider(*source.pinned, CallState::kInFlight, now, oldest);

@@ -2,16 +2,18 @@
 // events with which it ends, so that another thread can find out when it ended. A
 // source is one redistributor, by its number from AddSource(). Internal to comm/.
 //
-//   CallSlot* slot = ring.Begin(source, {.call = 7, .text = &text}, &events);
-//   ... issue the call, which records `events` ...
-//   ring.End(slot, {...});
+//   DoneEvents done;
+//   CallSlot* slot = ring.Begin(source, {.call = 7, .text = &text}, &done);
+//   ... issue the call, which records `done.events` ...
+//   ring.End(slot, {.done = &done, .num_done = 1});
 //   ... on another thread ...
 //   ring.Poll(&oldest);
 //
 // A new call replaces the oldest one that is not being issued. The ring keeps one replaced call in
 // flight per source, until it ends or the source is removed. Begin takes a lock, End none. Begin
-// and End do not allocate in a steady state: the events of finished calls are reused. Times in ns
-// are on the steady clock.
+// and End do not allocate in a steady state: a caller records the events of its earlier call again
+// if that call has ended, else the ring keeps them, and gives it others. Times in ns are on the
+// steady clock.
 #ifndef MESHIFT_COMM_RECORD_CALL_RING_H_
 #define MESHIFT_COMM_RECORD_CALL_RING_H_
 
@@ -35,6 +37,15 @@
 namespace meshift {
 
 using EventList = absl::InlinedVector<std::shared_ptr<Event>, 1>;
+struct CallSlot;
+
+// The events with which a call ends. They belong to the caller, which reuses them: after End the
+// ring reads them until the caller passes them to Begin again, or the source is removed. They must
+// not be destroyed before.
+struct DoneEvents {
+  EventList events;
+  CallSlot* slot = nullptr;  // the ring's: the slot that reads `events`
+};
 
 enum class CallState : uint8_t {
   kNone,
@@ -56,7 +67,7 @@ struct CallHead {
 
 // The data of a call that End adds.
 struct CallTail {
-  EventList* done = nullptr;  // the first `num_done` are its end; shared with the caller
+  DoneEvents* done = nullptr;  // the first `num_done` are its end
   size_t num_done = 0;
   EventList* after = nullptr;  // the events that it waits for; swapped for others
   size_t num_after = 0;
@@ -77,14 +88,18 @@ struct alignas(128) CallSlot {
   // Set by End, while the state is kIssuing.
   uint32_t num_done = 0;
   uint32_t num_after = 0;
-  EventList done;
+  DoneEvents* done = nullptr;  // the caller's, or `kept`; null: none
+  std::unique_ptr<DoneEvents> kept;
   EventList after;
   int64_t after_number = -1;
   // -1 from Begin on, until PollSlot sets the time.
   int64_t started_ns = -1;  // while in flight: when the events that it waits for were reached
   int64_t ended_ns = -1;
 
-  absl::Span<const std::shared_ptr<Event>> Done() const { return {done.data(), num_done}; }
+  absl::Span<const std::shared_ptr<Event>> Done() const {
+    if (done == nullptr) return {};
+    return {done->events.data(), num_done};
+  }
   absl::Span<const std::shared_ptr<Event>> After() const { return {after.data(), num_after}; }
 };
 static_assert(sizeof(CallSlot) == 128);
@@ -135,7 +150,7 @@ class CallRing {
   // Begins a call. While there are spare events, replaces those of the first head.num_done in
   // `done` that may not be recorded again. `done` may be null. Returns null if the ring is full of
   // calls that are being issued.
-  ABSL_ATTRIBUTE_HOT CallSlot* Begin(uint32_t source, const CallHead& head, EventList* done);
+  ABSL_ATTRIBUTE_HOT CallSlot* Begin(uint32_t source, const CallHead& head, DoneEvents* done);
   // Ends the issuing of a call. Called by the thread that called Begin.
   ABSL_ATTRIBUTE_HOT void End(CallSlot* slot, const CallTail& tail);
 
@@ -165,8 +180,14 @@ class CallRing {
   void MakeSpare() MESHIFT_REQUIRES(mutex_);
   // Reserves space for this many events in each slot that is not being issued.
   void MakeRoom(size_t num_events) MESHIFT_REQUIRES(mutex_);
-  // Moves the slot's events to the spare ones, or releases them.
+  // Moves the slot's own events to the spare ones, or releases them; gives back the caller's.
   void Recycle(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
+  void Release(absl::Span<std::shared_ptr<Event>> events, bool may_reuse) MESHIFT_REQUIRES(mutex_);
+  // Lets the caller record its events again if their call has ended, else keeps them.
+  void GiveBack(DoneEvents* done, int64_t ticks) MESHIFT_REQUIRES(mutex_);
+  void Keep(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
+  // Never more than a millisecond of extrapolation.
+  TickClock::Reading ReadingAt(int64_t ticks) MESHIFT_REQUIRES(mutex_);
   // Recycles the events of some of the oldest calls, at most up to the first unfinished one of an
   // open source.
   void RecycleEnded() MESHIFT_REQUIRES(mutex_);
@@ -186,14 +207,14 @@ class CallRing {
   const Reporter report_;
   const TickClock clock_;
   const size_t max_spare_;
-  std::atomic<size_t> most_done_{1};  // the most events with which a call has ended
   Mutex mutex_;
-  size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // reserved number of events of each slot
+  size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // reserved number of `after` of each slot
   size_t at_ MESHIFT_GUARDED_BY(mutex_) = 0;    // the next slot
   // The `unrecycled_` slots before `at_`, of which this is the first, may have events.
   size_t recycle_at_ MESHIFT_GUARDED_BY(mutex_) = 0;
   size_t unrecycled_ MESHIFT_GUARDED_BY(mutex_) = 0;
   int64_t next_number_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  TickClock::Reading reading_ MESHIFT_GUARDED_BY(mutex_);  // a recent one
   // A slot in state kIssuing belongs to the thread that issues the call; mutex_ guards the others.
   std::vector<CallSlot> slots_;
   std::unique_ptr<State[]> states_;
@@ -201,6 +222,7 @@ class CallRing {
   // Events without other references, to be reused.
   bool has_made_spare_ MESHIFT_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Event>> spare_ MESHIFT_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<DoneEvents>> spare_lists_ MESHIFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace meshift

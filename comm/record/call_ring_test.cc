@@ -47,13 +47,13 @@ void Reach(const std::shared_ptr<Event>& event) {
 class CallRingTest : public testing::Test {
  protected:
   // Makes a call as a redistributor does. The caller reuses `run`.
-  CallSlot* Call(uint32_t source, int64_t call, EventList* run, EventList* after = nullptr,
+  CallSlot* Call(uint32_t source, int64_t call, DoneEvents* run, EventList* after = nullptr,
                  int64_t after_number = -1) {
     CallHead head{.call = call, .text = &text_};
     head.num_after = after == nullptr ? 0 : 1;
     CallSlot* const slot = ring_.Begin(source, head, run);
     if (slot == nullptr) return nullptr;
-    EXPECT_TRUE(engine_.RecordInto(*stream_, run->data()).ok());
+    EXPECT_TRUE(engine_.RecordInto(*stream_, run->events.data()).ok());
     ring_.End(slot, {.done = run,
                      .num_done = 1,
                      .after = after,
@@ -77,8 +77,8 @@ class CallRingTest : public testing::Test {
 TEST_F(CallRingTest, TheOldestCallThatHasNotEndedIsFound) {
   const uint32_t source = ring_.AddSource();
   EXPECT_FALSE(Poll()[source].found);
-  EventList a;
-  EventList b;
+  DoneEvents a;
+  DoneEvents b;
   const int64_t begin_ns = SteadyNowNs();
   Call(source, 0, &a);
   Call(source, 1, &b);
@@ -91,13 +91,13 @@ TEST_F(CallRingTest, TheOldestCallThatHasNotEndedIsFound) {
 
   // The second call could run from the end of the first.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  Reach(a[0]);
-  const int64_t reached_ns = a[0]->ReachedNs();
+  Reach(a.events[0]);
+  const int64_t reached_ns = a.events[0]->ReachedNs();
   oldest = Poll()[source];
   EXPECT_EQ(oldest.call.call, 1);
   EXPECT_EQ(*oldest.since_ns, reached_ns);
   EXPECT_EQ(ended_, std::vector<int64_t>{0});
-  Reach(b[0]);
+  Reach(b.events[0]);
   EXPECT_FALSE(Poll()[source].found);
   EXPECT_EQ(ended_, (std::vector<int64_t>{0, 1}));
 
@@ -112,7 +112,7 @@ TEST_F(CallRingTest, TheOldestCallThatHasNotEndedIsFound) {
 
 TEST_F(CallRingTest, WhatACallComesAfterCountsNotAgainstIt) {
   const uint32_t source = ring_.AddSource();
-  EventList run;
+  DoneEvents run;
   EventList after(1);
   ASSERT_TRUE(engine_.RecordInto(*stream_, after.data()).ok());
   const std::shared_ptr<Event> producer = after[0];
@@ -127,21 +127,21 @@ TEST_F(CallRingTest, WhatACallComesAfterCountsNotAgainstIt) {
 TEST_F(CallRingTest, NorCallsOfOtherSources) {
   const uint32_t first = ring_.AddSource();
   const uint32_t second = ring_.AddSource();
-  EventList a;
-  EventList b;
+  DoneEvents a;
+  DoneEvents b;
   const CallSlot* const before = Call(first, 7, &a);
   Call(second, 0, &b, nullptr, before->number);
   EXPECT_TRUE(Poll()[first].since_ns);
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const int64_t before_ns = SteadyNowNs();
   EXPECT_FALSE(Poll()[second].since_ns);
-  Reach(a[0]);
+  Reach(a.events[0]);
   EXPECT_GE(*Poll()[second].since_ns, before_ns);
 }
 
 TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
   const uint32_t source = ring_.AddSource();
-  EventList run;
+  DoneEvents run;
   CallHead head{.is_first = true, .call = 3, .text = &text_};
   CallSlot* const slot = ring_.Begin(source, head, &run);
   const OldestCall oldest = Poll()[source];
@@ -149,9 +149,10 @@ TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
   EXPECT_TRUE(oldest.call.is_first);
   EXPECT_TRUE(oldest.since_ns);
   // Other calls do not get its slot.
+  DoneEvents others[20];
   for (int i = 0; i < 20; ++i) {
-    EventList other;
-    Reach((Call(source, 4 + i, &other), other[0]));
+    Call(source, 4 + i, &others[i]);
+    Reach(others[i].events[0]);
   }
   EXPECT_EQ(Poll()[source].call.call, 3);
   ring_.End(slot, {});
@@ -162,13 +163,13 @@ TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
 TEST_F(CallRingTest, TheOldestCallIsKeptWhateverComesAfter) {
   const uint32_t stuck = ring_.AddSource();
   const uint32_t busy = ring_.AddSource();
-  EventList a;
+  DoneEvents a;
   Call(stuck, 0, &a);
   const int64_t since_ns = *Poll()[stuck].since_ns;
+  std::vector<DoneEvents> runs(100);
   for (int i = 0; i < 100; ++i) {
-    EventList b;
-    Call(busy, i, &b);
-    Reach(b[0]);
+    Call(busy, i, &runs[i]);
+    Reach(runs[i].events[0]);
   }
   const OldestCall oldest = Poll()[stuck];
   EXPECT_TRUE(oldest.found);
@@ -180,33 +181,98 @@ TEST_F(CallRingTest, TheOldestCallIsKeptWhateverComesAfter) {
   EXPECT_EQ(calls[0].state, CallState::kInFlight);
   EXPECT_EQ(calls[8].call, 99);
   EXPECT_EQ(ended_.size(), 100);  // also those that were evicted before Poll()
-  Reach(a[0]);
+  Reach(a.events[0]);
   EXPECT_FALSE(Poll()[stuck].found);
 }
 
 TEST_F(CallRingTest, CallsOfAFailedSourceStayAsTheyWere) {
   const uint32_t source = ring_.AddSource();
-  EventList run;
+  DoneEvents run;
   Call(source, 0, &run);
   ring_.CloseSource(source);
-  Reach(run[0]);  // as an abort does
+  Reach(run.events[0]);  // as an abort does
   EXPECT_FALSE(Poll()[source].found);
   EXPECT_EQ(ring_.Snapshot()[0].state, CallState::kInFlight);
   ring_.RemoveSource(source);
   EXPECT_EQ(ring_.Snapshot()[0].state, CallState::kFailed);
 }
 
+TEST_F(CallRingTest, TheEventsOfACallThatHasEndedAreMarkedAgain) {
+  const uint32_t source = ring_.AddSource();
+  DoneEvents run;
+  Call(source, 0, &run);
+  const Event* const event = run.events[0].get();
+  Reach(run.events[0]);
+  const int64_t reached_ns = run.events[0]->ReachedNs();
+  Call(source, 1, &run);
+  EXPECT_EQ(run.events[0].get(), event);
+  EXPECT_EQ(run.events[0].use_count(), 1);
+  EXPECT_EQ(ended_, std::vector<int64_t>{0});
+  const std::vector<RecordedCall> calls = ring_.Snapshot();
+  EXPECT_EQ(calls[0].state, CallState::kEnded);
+  EXPECT_NEAR(static_cast<double>(calls[0].ended_ns), static_cast<double>(reached_ns), 1e6);
+  EXPECT_EQ(calls[1].state, CallState::kInFlight);
+}
+
+TEST_F(CallRingTest, TheEventsOfACallInFlightAreKept) {
+  const uint32_t source = ring_.AddSource();
+  DoneEvents run;
+  Call(source, 0, &run);
+  Event* const first = run.events[0].get();
+  Call(source, 1, &run);
+  EXPECT_NE(run.events[0].get(), first);
+  Reach(run.events[0]);
+  EXPECT_EQ(Poll()[source].call.call, 0);
+  EXPECT_EQ(ended_, std::vector<int64_t>{1});
+  static_cast<ManualEvent*>(first)->reached_ns = SteadyNowNs();
+  EXPECT_FALSE(Poll()[source].found);
+  EXPECT_EQ(ended_, (std::vector<int64_t>{1, 0}));
+}
+
+// Its slot was needed, then its caller's events.
+TEST_F(CallRingTest, AHangingCallKeepsItsEventsWithoutASlot) {
+  const uint32_t source = ring_.AddSource();
+  DoneEvents hangs;
+  DoneEvents run;
+  Call(source, 0, &hangs);
+  Event* const first = hangs.events[0].get();
+  for (int i = 1; i < 20; ++i) {
+    Call(source, i, &run);
+    Reach(run.events[0]);
+  }
+  Call(source, 20, &hangs);
+  EXPECT_NE(hangs.events[0].get(), first);
+  Reach(hangs.events[0]);
+  EXPECT_EQ(Poll()[source].call.call, 0);
+  static_cast<ManualEvent*>(first)->reached_ns = SteadyNowNs();
+  Call(source, 21, &hangs);
+  Reach(hangs.events[0]);
+  EXPECT_FALSE(Poll()[source].found);
+  EXPECT_EQ(ended_.size(), 22);
+}
+
+TEST_F(CallRingTest, AnEventThatTheEngineStillUsesIsNotMarkedAgain) {
+  const uint32_t source = ring_.AddSource();
+  DoneEvents run;
+  Call(source, 0, &run);
+  const std::shared_ptr<Event> used = run.events[0];
+  Reach(used);
+  Call(source, 1, &run);
+  EXPECT_NE(run.events[0], used);
+  EXPECT_EQ(ended_, std::vector<int64_t>{0});
+}
+
 TEST_F(CallRingTest, EventsAreMarkedAnew) {
   const uint32_t source = ring_.AddSource();
-  EventList runs[3];
+  DoneEvents runs[3];
   EventList after(1);
   const auto calls = [&](int n) {
     for (int i = 0; i < n; ++i) {
-      EventList& run = runs[i * 7 % 3];
+      DoneEvents& run = runs[i * 7 % 3];
       ASSERT_TRUE(engine_.RecordInto(*stream_, after.data()).ok());
       Reach(after[0]);
       Call(source, i, &run, &after);
-      Reach(run[0]);
+      Reach(run.events[0]);
     }
   };
   calls(10);
@@ -219,19 +285,46 @@ TEST_F(CallRingTest, EventsAreMarkedAnew) {
   EXPECT_EQ(NumAllocations(), before);
 }
 
+// Whatever was called before.
+TEST_F(CallRingTest, CallsThatWaitForOthersFindTheirEvents) {
+  CallRing large(&engine_, 2000, nullptr);
+  const uint32_t source = large.AddSource();
+  DoneEvents run;
+  EventList after(1);
+  const auto calls = [&](int n, bool wait) {
+    for (int i = 0; i < n; ++i) {
+      CallHead head{.call = i, .text = &text_};
+      head.num_after = wait ? 1 : 0;
+      if (wait) {
+        ASSERT_TRUE(engine_.RecordInto(*stream_, after.data()).ok());
+        Reach(after[0]);
+      }
+      CallSlot* const slot = large.Begin(source, head, &run);
+      ASSERT_TRUE(engine_.RecordInto(*stream_, run.events.data()).ok());
+      Reach(run.events[0]);
+      large.End(slot, {.done = &run, .num_done = 1, .after = &after, .num_after = head.num_after});
+    }
+  };
+  calls(3000, false);
+  calls(1, true);
+  const int made = engine_.made;
+  calls(3000, true);
+  EXPECT_EQ(engine_.made, made);
+}
+
 // Not one event per remembered call.
 TEST_F(CallRingTest, EventsAreAsManyAsAreInFlight) {
   CallRing large(&engine_, 2000, nullptr);
   const uint32_t source = large.AddSource();
+  std::vector<DoneEvents> runs(100);
   const auto calls = [&](int n) {
-    std::vector<EventList> runs(static_cast<size_t>(n));
     for (int i = 0; i < n; ++i) {
-      EventList& run = runs[static_cast<size_t>(i)];
+      DoneEvents& run = runs[static_cast<size_t>(i)];
       CallSlot* const slot = large.Begin(source, {.call = i, .text = &text_}, &run);
-      ASSERT_TRUE(engine_.RecordInto(*stream_, run.data()).ok());
+      ASSERT_TRUE(engine_.RecordInto(*stream_, run.events.data()).ok());
       large.End(slot, {.done = &run, .num_done = 1});
     }
-    for (const EventList& run : runs) Reach(run[0]);
+    for (const DoneEvents& run : runs) Reach(run.events[0]);
   };
   calls(100);
   const int made = engine_.made;
@@ -245,13 +338,13 @@ TEST_F(CallRingTest, ACallThatFailedWhileItWasIssuedKeepsNoEventsFromOthers) {
   CallRing large(&engine_, 2000, nullptr);
   const uint32_t failed = large.AddSource();
   const uint32_t source = large.AddSource();
-  EventList run;
+  DoneEvents run;
   large.Begin(failed, {.call = 0, .text = &text_}, &run);
   large.CloseSource(failed);
   for (int i = 0; i < 1000; ++i) {
     CallSlot* const slot = large.Begin(source, {.call = i, .text = &text_}, &run);
-    ASSERT_TRUE(engine_.RecordInto(*stream_, run.data()).ok());
-    Reach(run[0]);
+    ASSERT_TRUE(engine_.RecordInto(*stream_, run.events.data()).ok());
+    Reach(run.events[0]);
     large.End(slot, {.done = &run, .num_done = 1});
   }
   EXPECT_LE(engine_.made, 100);
@@ -271,14 +364,14 @@ TEST_F(CallRingTest, ThreadsCallAndPollAtOnce) {
     threads.emplace_back([&] {
       for (int round = 0; round < 5; ++round) {
         const uint32_t source = ring_.AddSource();
-        EventList run;
+        DoneEvents run;
         for (int i = 0; i < 1000; ++i) {
           CallHead head{.call = i, .text = &text_};
           CallSlot* const slot = ring_.Begin(source, head, &run);
           if (slot == nullptr) continue;
           auto event = std::make_shared<ManualEvent>();
           event->reached_ns = i % 3 == 0 ? -1 : SteadyNowNs();
-          run[0] = event;
+          run.events[0] = event;
           ring_.End(slot, {.done = &run, .num_done = 1});
         }
         ring_.RemoveSource(source);
@@ -309,11 +402,11 @@ TEST(TickClockTest, KeepsTheTimeOfTheSteadyClock) {
 
 TEST_F(CallRingTest, CallsThatEndedAreReportedWhenTheirSourceLeaves) {
   const uint32_t source = ring_.AddSource();
-  EventList a;
-  EventList b;
+  DoneEvents a;
+  DoneEvents b;
   Call(source, 0, &a);
   Call(source, 1, &b);
-  Reach(a[0]);
+  Reach(a.events[0]);
   ring_.RemoveSource(source);
   EXPECT_EQ(ended_, std::vector<int64_t>{0});
 }

@@ -265,8 +265,8 @@ absl::Status RedistributorImpl::WaitBefore(Stream& stream, const Run& run) {
     MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, run.after[i]));
   }
   for (const Run* earlier : run.after_runs) {
-    for (size_t i = 0; i < earlier->num_done; ++i) {
-      MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, earlier->done[i]));
+    for (const std::shared_ptr<Event>& event : earlier->Done()) {
+      MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, event));
     }
   }
   return absl::OkStatus();
@@ -351,7 +351,7 @@ absl::Status RedistributorImpl::EndIssue(const Issued& issued, absl::Status stat
     }
   }
   if (!status.ok()) return FailCall(issued.number, status);
-  if (run != nullptr && !run->uses.empty() && run->done[0]->InGraph()) [[unlikely]] {
+  if (run != nullptr && !run->uses.empty() && run->Done()[0]->InGraph()) [[unlikely]] {
     for (const auto& [group_stream, use] : run->uses) group_stream->KeepUse(use);
   }
   if (recorder_ != nullptr) EndRecord(issued.slot, run);
@@ -462,11 +462,11 @@ absl::StatusOr<int64_t> RedistributorImpl::WorkspaceBytes(const Plan& plan,
 
 absl::Status RedistributorImpl::Wait(const Run& run) {
   MESHIFT_RETURN_IF_ERROR(CheckThread());
-  for (size_t i = 0; i < run.num_done; ++i) {
-    absl::Status status = engine_->Wait(run.done[i]);
+  for (const std::shared_ptr<Event>& event : run.Done()) {
+    absl::Status status = engine_->Wait(event);
     if (status.ok()) continue;
     // The engine refuses to wait for an event in a graph; the call itself has not failed.
-    if (run.done[i]->InGraph()) return status;
+    if (event->InGraph()) return status;
     return FailCall(run.call, status);
   }
   for (const auto& [group_stream, use] : run.uses) group_stream->NoteDone(use);
@@ -476,14 +476,14 @@ absl::Status RedistributorImpl::Wait(const Run& run) {
 bool RedistributorImpl::IsDone(const Run& run) {
   if (callers_ != nullptr) callers_->Advance();
   const auto is_reached = [](const std::shared_ptr<Event>& event) { return event->IsReached(); };
-  return std::all_of(run.done.begin(), run.done.begin() + run.num_done, is_reached) ||
-         !Health().ok();
+  const auto events = run.Done();
+  return std::all_of(events.begin(), events.end(), is_reached) || !Health().ok();
 }
 
 absl::Status RedistributorImpl::Wait(const Run& run, Stream& stream) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
-  for (size_t i = 0; i < run.num_done; ++i) {
-    MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, run.done[i]));
+  for (const std::shared_ptr<Event>& event : run.Done()) {
+    MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, event));
   }
   return absl::OkStatus();
 }

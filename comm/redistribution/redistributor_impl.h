@@ -66,7 +66,7 @@ struct Run {
   int64_t call = 0;     // its number among the redistributor's calls
   int64_t number = -1;  // in the record
   // The work is done when the first `num_done` events are reached. The others are kept for reuse.
-  EventList done;
+  DoneEvents done;
   size_t num_done = 0;
   std::vector<std::pair<GroupStream*, int64_t>> uses;  // of workspaces
   // Used while the call is issued. `after`: events on `after_streams`, kept for reuse too; `ends`:
@@ -79,9 +79,10 @@ struct Run {
   bool IsAfterOthers() const { return !after_streams.empty() || !after_runs.empty(); }
   // The next event of `done`, which the caller records.
   std::shared_ptr<Event>* NextDone() {
-    if (num_done == done.size()) done.emplace_back();
-    return &done[num_done++];
+    if (num_done == done.events.size()) done.events.emplace_back();
+    return &done.events[num_done++];
   }
+  absl::Span<const std::shared_ptr<Event>> Done() const { return {done.events.data(), num_done}; }
 };
 
 // One tensor of a call.
