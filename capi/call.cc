@@ -14,6 +14,12 @@ char* Copy(std::string_view text) {
   return copy;
 }
 
+template <typename Number>
+absl::Status OutOfRange(std::string_view name, Number index, Number count) {
+  if (count == 0) return InvalidArgument("{} is {}, but there are none", name, index);
+  return InvalidArgument("{} is {}; it must be at least 0 and below {}", name, index, count);
+}
+
 }  // namespace
 
 meshift_code Report(meshift_code code, std::string_view message, char** error) noexcept {
@@ -42,7 +48,12 @@ absl::Status CheckSize(std::string_view name, size_t size, size_t right) {
 
 absl::Status CheckIndex(std::string_view name, int64_t index, int64_t count) {
   if (0 <= index && index < count) return absl::OkStatus();
-  return InvalidArgument("{} is {}, but there are {}", name, index, count);
+  return OutOfRange(name, index, count);
+}
+
+absl::Status CheckIndex(size_t index, size_t count) {
+  if (index < count) return absl::OkStatus();
+  return OutOfRange("index", index, count);
 }
 
 absl::Status GiveText(std::string_view text, char** out) {

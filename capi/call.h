@@ -67,8 +67,9 @@ absl::Status CheckStruct(std::string_view name, const Struct* given) {
   return CheckSize(name, given->size, sizeof(Struct));
 }
 
-// INVALID_ARGUMENT unless 0 <= index < count.
+// INVALID_ARGUMENT unless 0 <= index < count. The second is for an argument named "index".
 absl::Status CheckIndex(std::string_view name, int64_t index, int64_t count);
+absl::Status CheckIndex(size_t index, size_t count);
 
 // *out = NULL unless `out` is NULL: the output of a function that fails.
 template <typename T>

@@ -98,9 +98,10 @@ TEST(C, RefusesBadEngineArguments) {
   meshift_engine* none = nullptr;
   EXPECT_INVALID(meshift_local_world_engine(nullptr, 0, &none, error), "world is NULL");
   EXPECT_INVALID(meshift_local_world_engine(world, 0, nullptr, error), "engine is NULL");
-  EXPECT_INVALID(meshift_local_world_engine(world, 2, &none, error), "rank is 2, but there are 2");
+  EXPECT_INVALID(meshift_local_world_engine(world, 2, &none, error),
+                 "rank is 2; it must be at least 0 and below 2");
   EXPECT_INVALID(meshift_local_world_engine(world, -1, &none, error),
-                 "rank is -1, but there are 2");
+                 "rank is -1; it must be at least 0 and below 2");
   auto info = Sized<meshift_engine_info>();
   EXPECT_INVALID(meshift_engine_get_info(nullptr, &info, error), "engine is NULL");
   EXPECT_INVALID(meshift_engine_get_info(engine, nullptr, error), "info is NULL");

@@ -21,9 +21,7 @@ constexpr int32_t kMost = 8;  // alternatives, if `most` is 0
 
 absl::Status CheckAlternative(const meshift_explanation* explanation, size_t index) {
   MESHIFT_RETURN_IF_ERROR(NotNull({{"explanation", explanation}}));
-  const size_t count = explanation->alternatives.size();
-  if (index < count) return absl::OkStatus();
-  return InvalidArgument("index is {}, but there are {}", index, count);
+  return CheckIndex(index, explanation->alternatives.size());
 }
 
 }  // namespace

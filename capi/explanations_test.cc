@@ -117,24 +117,24 @@ TEST_F(Explanations, RefuseBadArguments) {
   auto alternative = Sized<meshift_alternative>();
   EXPECT_INVALID(meshift_explanation_get(nullptr, 0, &alternative, error), "explanation is NULL");
   EXPECT_INVALID(meshift_explanation_get(explanation_, 3, &alternative, error),
-                 "index is 3, but there are 3");
+                 "index is 3; it must be at least 0 and below 3");
   EXPECT_INVALID(meshift_explanation_get(explanation_, 0, nullptr, error), "alternative is NULL");
   alternative.size = 1;
   EXPECT_EQ(meshift_explanation_get(explanation_, 0, &alternative, nullptr),
             MESHIFT_INVALID_ARGUMENT);
   meshift_plan* plan = reinterpret_cast<meshift_plan*>(1);
   EXPECT_INVALID(meshift_explanation_plan(explanation_, 3, &plan, error),
-                 "index is 3, but there are 3");
+                 "index is 3; it must be at least 0 and below 3");
   EXPECT_EQ(plan, nullptr);
   EXPECT_INVALID(meshift_explanation_plan(explanation_, 0, nullptr, error), "plan is NULL");
   auto time = Sized<meshift_step_time>();
   EXPECT_INVALID(meshift_explanation_step_time(explanation_, 0, 1, &time, error),
-                 "step is 1, but there are 1");
+                 "step is 1; it must be at least 0 and below 1");
   EXPECT_INVALID(meshift_explanation_step_time(explanation_, 0, -1, &time, error),
-                 "step is -1, but there are 1");
+                 "step is -1; it must be at least 0 and below 1");
   EXPECT_INVALID(meshift_explanation_step_time(explanation_, 0, 0, nullptr, error), "time is NULL");
   EXPECT_INVALID(meshift_explanation_step_time(explanation_, 9, 0, &time, error),
-                 "index is 9, but there are 3");
+                 "index is 9; it must be at least 0 and below 3");
 }
 
 }  // namespace

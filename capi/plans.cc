@@ -131,10 +131,7 @@ size_t meshift_option_count() {
 meshift_code meshift_option_get_info(size_t index, meshift_option_info* info, char** error) {
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(CheckStruct("info", info));
-    const size_t count = meshift_option_count();
-    if (index >= count) {
-      return meshift::InvalidArgument("index is {}, but there are {}", index, count);
-    }
+    MESHIFT_RETURN_IF_ERROR(meshift::capi::CheckIndex(index, meshift_option_count()));
     if (index < meshift::capi::kNumExtraOptions) {
       const meshift::capi::ExtraOption& extra = meshift::capi::kExtraOptions[index];
       *info = {sizeof(*info), extra.name, extra.value_name, extra.help};

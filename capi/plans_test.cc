@@ -85,7 +85,8 @@ TEST(C, PlansFromMeshToMesh) {
   EXPECT_FINE(meshift_mesh_text(second, text.out(), error));
   EXPECT_STREQ(text, "b=2@7,9");
   meshift_mesh* none = nullptr;
-  EXPECT_INVALID(meshift_plan_mesh(plan, 2, &none, error), "mesh is 2, but there are 2");
+  EXPECT_INVALID(meshift_plan_mesh(plan, 2, &none, error),
+                 "mesh is 2; it must be at least 0 and below 2");
 }
 
 TEST(C, NamesTheRuleThatAPlanBreaks) {
@@ -150,14 +151,16 @@ TEST(C, RefusesBadPlans) {
   EXPECT_INVALID(meshift_plan_mesh(plan, 0, nullptr, error), "out is NULL");
   EXPECT_INVALID(meshift_plan_step(nullptr, 0, &step, error), "plan is NULL");
   EXPECT_INVALID(meshift_plan_step(plan, 0, nullptr, error), "out is NULL");
-  EXPECT_INVALID(meshift_plan_step(plan, 1, &step, error), "step is 1, but there are 1");
+  EXPECT_INVALID(meshift_plan_step(plan, 1, &step, error),
+                 "step is 1; it must be at least 0 and below 1");
   EXPECT_INVALID(meshift_plan_step_text(nullptr, 0, text.out(), error), "plan is NULL");
   EXPECT_INVALID(meshift_plan_step_text(plan, 0, nullptr, error), "text is NULL");
   EXPECT_INVALID(meshift_plan_step_text(plan, -1, text.out(), error),
-                 "step is -1, but there are 1");
+                 "step is -1; it must be at least 0 and below 1");
   EXPECT_INVALID(meshift_plan_step_after(nullptr, 0, &sharding, error), "plan is NULL");
   EXPECT_INVALID(meshift_plan_step_after(plan, 0, nullptr, error), "after is NULL");
-  EXPECT_INVALID(meshift_plan_step_after(plan, 9, &sharding, error), "step is 9, but there are 1");
+  EXPECT_INVALID(meshift_plan_step_after(plan, 9, &sharding, error),
+                 "step is 9; it must be at least 0 and below 1");
   info.size = step.size = 1;
   EXPECT_EQ(meshift_plan_get_info(plan, &info, nullptr), MESHIFT_INVALID_ARGUMENT);
   EXPECT_EQ(meshift_plan_step(plan, 0, &step, nullptr), MESHIFT_INVALID_ARGUMENT);
@@ -189,18 +192,19 @@ TEST(C, RefusesBadProgramArguments) {
   EXPECT_INVALID(meshift_program_get_group(nullptr, 0, &group, error), "program is NULL");
   EXPECT_INVALID(meshift_program_get_group(program, 0, nullptr, error), "group is NULL");
   EXPECT_INVALID(meshift_program_get_group(program, 1, &group, error),
-                 "index is 1, but there are 1");
+                 "index is 1; it must be at least 0 and below 1");
   EXPECT_INVALID(meshift_program_get_instruction(nullptr, 0, &instruction, error),
                  "program is NULL");
   EXPECT_INVALID(meshift_program_get_instruction(program, 0, nullptr, error),
                  "instruction is NULL");
   EXPECT_INVALID(meshift_program_get_instruction(program, 1, &instruction, error),
-                 "index is 1, but there are 1");
+                 "index is 1; it must be at least 0 and below 1");
   EXPECT_INVALID(meshift_program_get_copy(nullptr, 0, &copy, error), "program is NULL");
-  EXPECT_INVALID(meshift_program_get_copy(program, 0, &copy, error), "index is 0, but there are 0");
+  EXPECT_INVALID(meshift_program_get_copy(program, 0, &copy, error),
+                 "index is 0, but there are none");
   EXPECT_INVALID(meshift_program_get_message(nullptr, 0, &message, error), "program is NULL");
   EXPECT_INVALID(meshift_program_get_message(program, SIZE_MAX, &message, error),
-                 "index is 18446744073709551615, but there are 0");
+                 "index is 18446744073709551615, but there are none");
   // A target whose elements overlap.
   const int64_t strides[] = {0};
   options.target_strides = strides;

@@ -46,9 +46,7 @@ int64_t BytesOf(const ProgramTensor& tensor) {
 template <typename List>
 absl::Status CheckItem(const meshift_program* program, size_t index, List list) {
   MESHIFT_RETURN_IF_ERROR(NotNull({{"program", program}}));
-  const size_t count = (program->value.*list).size();
-  if (index < count) return absl::OkStatus();
-  return InvalidArgument("index is {}, but there are {}", index, count);
+  return CheckIndex(index, (program->value.*list).size());
 }
 
 Shape StridesOf(const int64_t* strides, const Sharding& sharding, int64_t rank) {

@@ -120,11 +120,14 @@ TEST(C, RefusesBadMeshes) {
   EXPECT_INVALID(meshift_mesh_get_info(nullptr, &info, error), "mesh is NULL");
   EXPECT_INVALID(meshift_mesh_get_info(mesh, nullptr, error), "info is NULL");
   EXPECT_INVALID(meshift_mesh_dim(nullptr, 0, nullptr, nullptr, error), "mesh is NULL");
-  EXPECT_INVALID(meshift_mesh_dim(mesh, 2, nullptr, nullptr, error), "dim is 2, but there are 2");
-  EXPECT_INVALID(meshift_mesh_dim(mesh, -1, nullptr, nullptr, error), "dim is -1, but there are 2");
+  EXPECT_INVALID(meshift_mesh_dim(mesh, 2, nullptr, nullptr, error),
+                 "dim is 2; it must be at least 0 and below 2");
+  EXPECT_INVALID(meshift_mesh_dim(mesh, -1, nullptr, nullptr, error),
+                 "dim is -1; it must be at least 0 and below 2");
   EXPECT_INVALID(meshift_mesh_rank_at(nullptr, 0, &number, error), "mesh is NULL");
   EXPECT_INVALID(meshift_mesh_rank_at(mesh, 0, nullptr, error), "rank is NULL");
-  EXPECT_INVALID(meshift_mesh_rank_at(mesh, 4, &number, error), "position is 4, but there are 4");
+  EXPECT_INVALID(meshift_mesh_rank_at(mesh, 4, &number, error),
+                 "position is 4; it must be at least 0 and below 4");
   EXPECT_INVALID(meshift_mesh_position_of(nullptr, 0, &number, error), "mesh is NULL");
   EXPECT_INVALID(meshift_mesh_position_of(mesh, 0, nullptr, error), "position is NULL");
   EXPECT_REFUSED(MESHIFT_NOT_FOUND, meshift_mesh_position_of(mesh, 9, &number, error),

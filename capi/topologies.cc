@@ -37,8 +37,8 @@ meshift_code meshift_topology_preset(size_t index, char** name, char** error) {
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"name", name}}));
     const std::vector<std::string> names = meshift::PresetNames();
-    if (index < names.size()) return GiveText(names[index], name);
-    return meshift::InvalidArgument("index is {}, but there are {}", index, names.size());
+    MESHIFT_RETURN_IF_ERROR(meshift::capi::CheckIndex(index, names.size()));
+    return GiveText(names[index], name);
   });
 }
 

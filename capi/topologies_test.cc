@@ -50,7 +50,8 @@ TEST(C, RefusesBadTopologies) {
   EXPECT_INVALID(meshift_topology_preset(0, nullptr, error), "name is NULL");
   const size_t count = meshift_topology_preset_count();
   EXPECT_INVALID(meshift_topology_preset(count, text.out(), error),
-                 "index is " + std::to_string(count) + ", but there are " + std::to_string(count));
+                 "index is " + std::to_string(count) + "; it must be at least 0 and below " +
+                     std::to_string(count));
 }
 
 }  // namespace

@@ -557,8 +557,9 @@ class LogReader {
       }
       if (blocks_ != blocks) {
         return InvalidArgument(
-            "{} has {} times its count in bytes, {} {} times; both must be the number of ranks",
-            At(blocks_line_), blocks_, At(number), blocks);
+            "the bytes are {} times those of the count on {} and {} times on {}; both factors must "
+            "be the number of ranks",
+            blocks_, At(blocks_line_), blocks, At(number));
       }
     }
     evidence_.AddNames(number, row.names, run_.ranks, blocks);
@@ -622,10 +623,9 @@ class LogReader {
     if (named_ || hint_) {
       const Op op = named_ ? *named_ : *hint_;
       if (evidence_.Fits(op)) return op;
-      return InvalidArgument(
-          "{}, but {}; the rows fit {}", WhyExcluded(op),
-          named_ ? fmt::format("{} names it", At(named_line_)) : "the caller names it",
-          fitting.empty() ? "no collective" : Joined(fitting, " or "));
+      return InvalidArgument("{}, but {} {}; the rows fit {}", WhyExcluded(op),
+                             named_ ? At(named_line_) + " names" : "the log is given as", Name(op),
+                             fitting.empty() ? "no collective" : Joined(fitting, " or "));
     }
     if (fitting.size() == 1) return fitting[0];
     if (fitting.empty()) {

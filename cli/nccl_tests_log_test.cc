@@ -196,42 +196,48 @@ TEST(NcclTestsLog, WithoutDevicesTheRowsTellTheRanksWhereTheyCan) {
   EXPECT_EQ(
       Told(kNewHead + Row(1 << 20, 1 << 15, "sum -1", 50, 0.875) +
            Row(1 << 20, 1 << 16, "sum -1", 50, 0.75)),
-      "line 3 has 8 times its count in bytes, line 4 4 times; both must be the number of ranks");
+      "the bytes are 8 times those of the count on line 3 and 4 times on line 4; both factors must "
+      "be the number of ranks");
 }
 
 TEST(NcclTestsLog, ContradictionsAreRefusedWithBothNamed) {
   EXPECT_EQ(Told(AllReduce(), Op::kAllGather),
             "line 1 names all_reduce, but the log is given as all_gather");
-  EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(1, "sum -1", 1.75), Op::kAllGather),
-            "line 12: 1048576 bytes are 1 times count 262144 of \"float\"; all_gather has 8 times, "
-            "but the caller names it; the rows fit all_reduce");
+  EXPECT_EQ(
+      Told(Devices({8}) + kNewHead + Rows(1, "sum -1", 1.75), Op::kAllGather),
+      "line 12: 1048576 bytes are 1 times count 262144 of \"float\"; for all_gather they must be "
+      "8 times, but the log is given as all_gather; the rows fit all_reduce");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(8, "sum -1", 0.875), Op::kAllGather),
-            "line 12: redop is \"sum\"; all_gather has none, but the caller names it; the rows "
-            "fit reduce_scatter");
+            "line 12: redop is \"sum\"; all_gather has none, but the log is given as all_gather; "
+            "the rows fit reduce_scatter");
   EXPECT_EQ(Told(AllReduce("# Collective test starting: sendrecv_perf\n")),
-            "line 13: busbw 36.7 is 1.75 times algbw 20.97; sendrecv of 8 ranks has 1 times, but "
-            "line 1 names it; the rows fit all_reduce");
+            "line 13: busbw 36.7 is 1.75 times algbw 20.97; for sendrecv of 8 ranks it must be "
+            "1 times, but line 1 names sendrecv; the rows fit all_reduce");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(1, "none -1", 1), Op::kBroadcast),
-            "line 12: root is -1; broadcast has one, but the caller names it; the rows fit "
-            "sendrecv");
+            "line 12: root is -1; broadcast has one, but the log is given as broadcast; the "
+            "rows fit sendrecv");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(8, "none -1", 0.875), Op::kReduceScatter),
-            "line 12: redop is missing; reduce_scatter has one, but the caller names it; the "
-            "rows fit all_gather or all_to_all");
+            "line 12: redop is missing; reduce_scatter has one, but the log is given as "
+            "reduce_scatter; the rows fit all_gather or all_to_all");
   EXPECT_EQ(Told(Devices({8}) + kOldGatherHead + Rows(8, "", 0.875), Op::kAllToAll),
-            "line 11: the column redop is missing; all_to_all has it, but the caller names it; "
-            "the rows fit all_gather");
+            "line 11: the column redop is missing; all_to_all has it, but the log is given as "
+            "all_to_all; the rows fit all_gather");
   EXPECT_EQ(Told(Devices({8}) + kOldRedopHead + Rows(8, "", 0.875), Op::kAllGather),
-            "line 11: the table has redop and not root; all_gather has neither, but the caller "
-            "names it; the rows fit all_to_all");
+            "line 11: the table has redop and not root; all_gather has neither, but the log is "
+            "given as all_gather; the rows fit all_to_all");
   EXPECT_EQ(Told(Devices({8}) + kOldGatherHead + Rows(1, "", 1), Op::kBroadcast),
-            "line 11: root is missing; broadcast has one, but the caller names it; the rows "
-            "fit sendrecv");
-  EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(4, "sum -1", 0.75), Op::kAllReduce),
-            "line 12: 1048576 bytes are 4 times count 65536 of \"float\"; all_reduce has 1 times, "
-            "but the caller names it; the rows fit no collective");
+            "line 11: root is missing; broadcast has one, but the log is given as broadcast; "
+            "the rows fit sendrecv");
+  EXPECT_EQ(
+      Told(Devices({8}) + kNewHead + Rows(4, "sum -1", 0.75), Op::kAllReduce),
+      "line 12: 1048576 bytes are 4 times count 65536 of \"float\"; for all_reduce they must be "
+      "1 times, but the log is given as all_reduce; the rows fit no collective");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(1, "sum -1", 1.5)),
-            "the rows fit no collective; line 12: busbw 31.46 is 1.5 times algbw 20.97; all_reduce "
-            "of 8 ranks has 1.75 times");
+            "the rows fit no collective; line 12: busbw 31.46 is 1.5 times algbw 20.97; for "
+            "all_reduce of 8 ranks it must be 1.75 times");
+  EXPECT_EQ(Told(kNewHead + Rows(1, "sum -1", 2.5), Op::kAllReduce),
+            "line 3: busbw 52.43 is 2.5 times algbw 20.97; for all_reduce it must be 1 to 2 times, "
+            "but the log is given as all_reduce; the rows fit no collective");
   EXPECT_EQ(Told(AllReduce() + "# Collective test concluded: all_gather_perf\n"),
             "line 1 names all_reduce and line 15 all_gather; a log must be of one collective");
   EXPECT_EQ(Told(AllReduce("# Collective test starting: alltoallv_perf\n")),

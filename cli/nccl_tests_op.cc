@@ -131,9 +131,10 @@ void NcclTestsOpEvidence::AddBandwidth(int64_t number, const RoundedNumber& alg,
       continue;
     }
     Exclude(op.op, number,
-            fmt::format("busbw {} is {:.4g} times algbw {}; {}{} has {:.4g} times", bus.value,
-                        bus.value / alg.value, alg.value, op.name,
-                        among != 0 ? fmt::format(" of {} ranks", among) : "", most));
+            fmt::format("busbw {} is {:.4g} times algbw {}; for {}{} it must be {}{:.4g} times",
+                        bus.value, bus.value / alg.value, alg.value, op.name,
+                        among != 0 ? fmt::format(" of {} ranks", among) : "", range ? "1 to " : "",
+                        most));
   }
 }
 
@@ -144,8 +145,8 @@ void NcclTestsOpEvidence::AddNames(int64_t number, const NcclTestsNames& row, in
     const int64_t right = !op.blocks ? 1 : ranks != 0 ? ranks : blocks;
     if (blocks != right) {
       Exclude(op.op, number,
-              fmt::format("{} bytes are {} times count {} of {}; {} has {} times", row.bytes,
-                          blocks, row.count, Quoted(row.dtype), op.name, right));
+              fmt::format("{} bytes are {} times count {} of {}; for {} they must be {} times",
+                          row.bytes, blocks, row.count, Quoted(row.dtype), op.name, right));
     } else if (op.op != Op::kSendRecv &&
                (row.redop == NcclTestsNames::Redop::kSome) != op.reduces) {
       Exclude(op.op, number,

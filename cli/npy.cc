@@ -324,8 +324,8 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view bytes) {
 absl::Status CheckNpy(const NpyHeader& header, DType dtype, absl::Span<const int64_t> shape) {
   const Shape items = ItemShape(dtype, shape);
   if (CanHold(header, dtype) && header.shape == items) return absl::OkStatus();
-  return InvalidArgument("holds {}; {}{} is {}{}", header.ToString(), Name(dtype), ShapeText(shape),
-                         DescrOf(dtype), ShapeText(items));
+  return InvalidArgument("holds {}; a tensor {}{} needs {}{}", header.ToString(), Name(dtype),
+                         ShapeText(shape), DescrOf(dtype), ShapeText(items));
 }
 
 absl::Status FinishNpy(const NpyHeader& header, DType dtype, absl::Span<std::byte> data) {

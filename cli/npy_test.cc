@@ -185,11 +185,12 @@ TEST(Npy, RawItemsMayHaveSeveralNames) {
 
 TEST(Npy, AnotherShapeOrDTypeIsNamed) {
   const NpyHeader header = ParseNpyHeader(File(Dict("<f4", "(4, 3)"))).value();
-  EXPECT_EQ(Message(CheckNpy(header, DType::kF32, {4})), "holds <f4[4,3]; f32[4] is <f4[4]");
+  EXPECT_EQ(Message(CheckNpy(header, DType::kF32, {4})),
+            "holds <f4[4,3]; a tensor f32[4] needs <f4[4]");
   EXPECT_EQ(Message(CheckNpy(header, DType::kBF16, {4, 3})),
-            "holds <f4[4,3]; bf16[4,3] is |V2[4,3]");
+            "holds <f4[4,3]; a tensor bf16[4,3] needs |V2[4,3]");
   EXPECT_EQ(Message(CheckNpy(header, DType::kF4E2M1, {4, 6})),
-            "holds <f4[4,3]; f4e2m1[4,6] is |V1[4,3]");
+            "holds <f4[4,3]; a tensor f4e2m1[4,6] needs |V1[4,3]");
 }
 
 template <typename T>

@@ -175,9 +175,9 @@ TEST(RunFiles, AFileThatIsNotTheRanksPartIsNamed) {
   refuse(good + '\0', "has more than its 24 bytes of data");
   refuse(good + std::string(100000, 'x'), "has more than its 24 bytes of data");
   refuse(NpyHeaderBytes(DType::kF32, {3, 3}) + std::string(36, '\0'),
-         "holds <f4[3,3]; f32[2,3] is <f4[2,3]");
+         "holds <f4[3,3]; a tensor f32[2,3] needs <f4[2,3]");
   refuse(NpyHeaderBytes(DType::kI32, {2, 3}) + std::string(24, '\0'),
-         "holds <i4[2,3]; f32[2,3] is <f4[2,3]");
+         "holds <i4[2,3]; a tensor f32[2,3] needs <f4[2,3]");
   ASSERT_EQ(std::remove((folder + name).c_str()), 0);
   ExpectRefused(args, folder, name + ": cannot be read: No such file or directory");
   ASSERT_EQ(mkdir((folder + name).c_str(), 0777), 0);

@@ -64,8 +64,7 @@ absl::StatusOr<std::optional<int64_t>> NicsGbps(const NcclTopologyFile& node) {
     if (nic.source == NicSpeed::kUnknown || nic.mbps < 1) {
       return InvalidArgument(
           "NIC {} has neither the speed of its network nor a PCIe link; write nics=COUNTxGBPS "
-          "before "
-          "the file",
+          "before the file",
           Quoted(nic.name));
     }
     mbps = SaturatingAdd(mbps, nic.mbps);
@@ -82,8 +81,8 @@ std::string NoteOf(const NcclTopologyFile& node, const std::string& file) {
   for (const NcclTopologyNic& nic : node.nics) bounds += nic.source == NicSpeed::kPcie ? 1 : 0;
   if (bounds == 0) return "";
   return fmt::format(
-      "{} does not give the speed of {} of {}; using the bound of PCIe; nics=COUNTxGBPS before "
-      "the file sets it",
+      "{} does not give the speed of {} of {}; using the PCIe limit; to set it, write "
+      "nics=COUNTxGBPS before the file",
       Shown(file), bounds, CountText(static_cast<int64_t>(node.nics.size()), "NIC"));
 }
 

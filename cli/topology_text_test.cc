@@ -61,8 +61,8 @@ TEST(TopologyText, BoundsAreToldOf) {
   const TopologyText read = *ReadTopology("a100," + path);
   EXPECT_EQ(read.topology, *PresetTopology("a100", {.gpus = 8, .nics_gbps = 4 * 252}));
   EXPECT_EQ(read.note, path +
-                           " does not give the speed of 4 of 4 NICs; using the bound of PCIe; "
-                           "nics=COUNTxGBPS before the file sets it");
+                           " does not give the speed of 4 of 4 NICs; using the PCIe limit; "
+                           "to set it, write nics=COUNTxGBPS before the file");
   EXPECT_EQ(ReadTopology("a100," + Node("f.xml", 8, 0))->note,
             path.substr(0, path.size() - 5) + "f.xml has no NICs; using the preset's network");
   // The command prints the note, too.

@@ -36,7 +36,8 @@ absl::Status CheckTensors(const Communicator& group, const TensorView& in, const
   MESHIFT_RETURN_IF_ERROR(CheckTensor("input", in, group.rank()));
   MESHIFT_RETURN_IF_ERROR(CheckTensor("output", out, group.rank()));
   if (in.dtype != out.dtype || in.shape != out.shape) {
-    return InvalidArgument("the input is {}, the output {}", in.ToString(), out.ToString());
+    return InvalidArgument("input {} and output {} must have the same dtype and shape",
+                           in.ToString(), out.ToString());
   }
   MESHIFT_RETURN_IF_ERROR(CheckTarget(out));
   if (in.data == nullptr || out.data == nullptr) return absl::OkStatus();

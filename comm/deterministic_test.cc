@@ -287,7 +287,7 @@ TEST_F(DeterministicTest, NothingIsMisread) {
     // Zero elements: no call, and the right result.
     EXPECT_EQ(refused(Contiguous({0, 4}), Contiguous({0, 4})), "");
     EXPECT_EQ(refused(Contiguous({4}), Contiguous({2, 2})),
-              "the input is f32[4], the output f32[2,2]");
+              "input f32[4] and output f32[2,2] must have the same dtype and shape");
     EXPECT_NE(refused(Contiguous({4}), {{4}, {0}, 0, 4}).find("overlap each other"),
               std::string::npos);
     // In place, with a contribution whose rows share memory.

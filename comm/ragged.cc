@@ -66,8 +66,9 @@ absl::StatusOr<Placement::Sizes> SizeExchange::SizesOf(const std::vector<Word>& 
   const int64_t mesh_dim = words[0].mesh_dim;
   for (size_t p = 1; p < words.size(); ++p) {
     if (words[p].mesh_dim == mesh_dim) continue;
-    return InvalidArgument("rank {} gathers sizes of mesh dim {}, rank {} of mesh dim {}",
-                           rank_at(0), mesh_dim, rank_at(p), words[p].mesh_dim);
+    return InvalidArgument(
+        "rank {} gathers sizes of mesh dim {}, rank {} of mesh dim {}; it must be the same",
+        rank_at(0), mesh_dim, rank_at(p), words[p].mesh_dim);
   }
   if (mesh_dim < 0 || mesh_dim >= mesh_.NumDims()) {
     return InvalidArgument("mesh {} has no mesh dim {}", mesh_.ToString(), mesh_dim);
@@ -89,8 +90,9 @@ absl::StatusOr<Placement::Sizes> SizeExchange::SizesOf(const std::vector<Word>& 
       }
       total += rows;
     } else if (sizes[i] != rows) {
-      return InvalidArgument("ranks {} and {}, both with {}={}, have {} and {} rows",
-                             rank_at(from[i]), rank_at(p), dim.name, i, sizes[i], rows);
+      return InvalidArgument(
+          "ranks {} and {}, both with {}={}, have {} and {} rows; they must have the same number",
+          rank_at(from[i]), rank_at(p), dim.name, i, sizes[i], rows);
     }
   }
   return sizes;

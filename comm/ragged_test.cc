@@ -87,10 +87,11 @@ TEST(SizeExchangeTest, ErrorsAreAgreedOn) {
     std::vector<Asked> asked;
     std::string message;
   } cases[] = {
-      {{{0, 3}, {0, 4}, {0, 1}, {0, 1}}, "ranks 0 and 1, both with dp=0, have 3 and 4 rows"},
+      {{{0, 3}, {0, 4}, {0, 1}, {0, 1}},
+       "ranks 0 and 1, both with dp=0, have 3 and 4 rows; they must have the same number"},
       {{{0, 3}, {0, 3}, {0, -1}, {0, 1}}, "rank 2 has -1 rows; expected at least 0"},
       {{{0, 3}, {0, 3}, {1, 1}, {0, 1}},
-       "rank 0 gathers sizes of mesh dim 0, rank 2 of mesh dim 1"},
+       "rank 0 gathers sizes of mesh dim 0, rank 2 of mesh dim 1; it must be the same"},
       {{{2, 3}, {2, 3}, {2, 1}, {2, 1}}, "mesh dp=2,tp=2 has no mesh dim 2"},
       {{{0, INT64_MAX}, {0, INT64_MAX}, {0, 1}, {0, 1}},
        "the rows of mesh dim dp add up to 2^63 or more"},

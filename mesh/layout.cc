@@ -242,7 +242,7 @@ absl::StatusOr<Layout> Complement(const Layout& layout, int64_t world_size) {
 
 absl::StatusOr<Layout> Composition(const Layout& a, const Layout& b) {
   if (b.Cosize() > a.Size()) {
-    return InvalidArgument("{} after {}: value {} is beyond the {} indices of the former",
+    return InvalidArgument("{} after {}: value {} is beyond the {} indices of the first layout",
                            a.ToString(), b.ToString(), b.Cosize() - 1, a.Size());
   }
   // Write an index of `a` as a mixed-radix number whose digits are the coordinates of a's modes.
@@ -274,8 +274,9 @@ absl::StatusOr<Layout> Composition(const Layout& a, const Layout& b) {
         }
       }
       if ((count - 1) * stride > digit.size - 1 - used[d]) {
-        return InvalidArgument("{} after {}: modes of the latter add up beyond mode ({}):({})",
-                               a.ToString(), b.ToString(), digit.size, digit.stride);
+        return InvalidArgument(
+            "{} after {}: modes of the second layout add up beyond mode ({}):({})", a.ToString(),
+            b.ToString(), digit.size, digit.stride);
       }
       used[d] += (count - 1) * stride;
       parts.push_back({.size = count, .stride = stride * digit.stride});

@@ -272,13 +272,14 @@ TEST(LayoutTest, Composition) {
   EXPECT_EQ(Text(Composition(Parsed("(4,5):(5,1)"), Parsed("(10):(2)"))), "(10):(2)");
   EXPECT_EQ(Text(Composition(Parsed("(4,5):(1,4)"), Parsed("(3):(2)"))), "(3):(8)");
   EXPECT_EQ(Refusal(Composition(a, Parsed("(7):(4)"))),
-            "(2,3,4):(1,2,6) after (7):(4): value 24 is beyond the 24 indices of the former");
+            "(2,3,4):(1,2,6) after (7):(4): value 24 is beyond the 24 indices of the first layout");
   EXPECT_EQ(Refusal(Composition(a, Parsed("(3):(3)"))),
             "(2,3,4):(1,2,6) after (3):(3): mode (3):(3) does not cut mode (4):(6) evenly");
   EXPECT_EQ(Refusal(Composition(a, Parsed("(6):(1)"))),
             "(2,3,4):(1,2,6) after (6):(1): mode (6):(1) does not cut mode (4):(6) evenly");
-  EXPECT_EQ(Refusal(Composition(a, Parsed("(2,2):(2,2)"))),
-            "(2,3,4):(1,2,6) after (2,2):(2,2): modes of the latter add up beyond mode (4):(6)");
+  EXPECT_EQ(
+      Refusal(Composition(a, Parsed("(2,2):(2,2)"))),
+      "(2,3,4):(1,2,6) after (2,2):(2,2): modes of the second layout add up beyond mode (4):(6)");
 }
 
 TEST(LayoutTest, CompositionOfSmallLayouts) {

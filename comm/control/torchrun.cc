@@ -41,7 +41,7 @@ using Getenv = std::function<const char*(const char*)>;
 
 // torchrun starts its store before the ranks: a store that is missing for this long is an error.
 constexpr std::chrono::seconds kStorePatience(60);
-constexpr char kPortHint[] = "MESHIFT_PORT names another port of rank 0's host for the hub";
+constexpr char kPortHint[] = "set MESHIFT_PORT to use another port on rank 0's host for the hub";
 
 // The environment variables of torchrun and the user.
 class Variables {

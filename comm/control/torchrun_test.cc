@@ -230,7 +230,7 @@ TEST(TorchrunTest, APortThatIsTakenIsNamedWithTheVariable) {
   const absl::Status status = Bootstrap::FromTorchrun(kShort, Getenv(zero)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(Contains(status, "listen on port " + std::to_string(taken.port()))) << status;
-  EXPECT_TRUE(Contains(status, "MESHIFT_PORT names another port")) << status;
+  EXPECT_TRUE(Contains(status, "set MESHIFT_PORT to use another port")) << status;
 }
 
 // The hub listens on a public address only if another host has ranks.

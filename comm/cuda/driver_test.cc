@@ -22,7 +22,7 @@ TEST(CudaDriver, NamesAMissingLibrary) {
   EXPECT_EQ(
       Message(driver.status()),
       "cannot load the CUDA driver library /nowhere/libcuda.so.1 (a GPU needs NVIDIA's driver; "
-      "MESHIFT_CUDA_LIBRARY names another file): /nowhere/libcuda.so.1: cannot open shared "
+      "set MESHIFT_CUDA_LIBRARY to load another file): /nowhere/libcuda.so.1: cannot open shared "
       "object file: No such file or directory");
 }
 

@@ -22,9 +22,9 @@ absl::StatusOr<SharedLibrary> SharedLibrary::Load(const Source& source, const st
   if (handle == nullptr) {
     const char* const reason = dlerror();
     return absl::UnavailableError(
-        fmt::format("cannot load the {} library {} ({}{}{} names another file): {}", source.what,
-                    name, source.needs, *source.needs == '\0' ? "" : "; ", source.variable,
-                    reason == nullptr ? "no reason given" : reason));
+        fmt::format("cannot load the {} library {} ({}{}set {} to load another file): {}",
+                    source.what, name, source.needs, *source.needs == '\0' ? "" : "; ",
+                    source.variable, reason == nullptr ? "no reason given" : reason));
   }
   return SharedLibrary(source.what, std::move(name), handle);
 }

@@ -59,7 +59,7 @@ TEST_F(SharedLibraryTest, NamesTheLibraryThatIsMissing) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Message(status).rfind(
                 "cannot load the abacus library /nowhere/libabacus.so (beads are needed; "
-                "MESHIFT_TEST_LIBRARY names another file): ",
+                "set MESHIFT_TEST_LIBRARY to load another file): ",
                 0),
             0U)
       << status;

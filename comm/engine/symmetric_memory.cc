@@ -60,7 +60,9 @@ absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size)
                            Name(call.dtype));
   }
   for (const int64_t count : call.counts) {
-    if (count < 0) return InvalidArgument("{}: a block has {} elements", call.ToString(), count);
+    if (count < 0)
+      return InvalidArgument("{}: a block has {} elements; it must have 0 or more", call.ToString(),
+                             count);
   }
   const int64_t width = BitWidth(call.dtype) / 8;
   const int64_t all = SaturatingMul(call.Total(), width);

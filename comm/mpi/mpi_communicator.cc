@@ -24,11 +24,12 @@ absl::Status CheckMessages(const MpiGroup& group, absl::Span<const PeerMessage> 
   for (size_t i = 0; i < messages.size(); ++i) {
     const PeerMessage& message = messages[i];
     if (message.peer < 0 || message.peer >= group.size() || message.peer == group.member()) {
-      return InvalidArgument("{}: member {} {} {}", group.name(), group.member(), what,
-                             message.peer);
+      return InvalidArgument("{}: member {} {} {}; the peer must be another member, 0 to {}",
+                             group.name(), group.member(), what, message.peer, group.size() - 1);
     }
     if (message.count < 0) {
-      return InvalidArgument("{}: a message of {} elements", group.name(), message.count);
+      return InvalidArgument("{}: a message has {} elements; it must have 0 or more", group.name(),
+                             message.count);
     }
     ascends = ascends && (i == 0 || messages[i - 1].peer < message.peer);
   }

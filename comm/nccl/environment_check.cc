@@ -115,7 +115,7 @@ class Judge {
         Without([&](NcclFunction function) { return list->Allows(function, "ring"); });
     if (!without.empty()) {
       return Add(name, true,
-                 fmt::format("leaves {} no ring: such a call ends with 'no algorithm'", without));
+                 fmt::format("excludes ring for {}: such calls fail with 'no algorithm'", without));
     }
     Add(name, false, "all-reduce by tree");
   }
@@ -136,9 +136,9 @@ class Judge {
     const std::string without =
         Without([&](NcclFunction function) { return list->AllowsAny(function); });
     if (!without.empty()) {
-      return Add(
-          name, true,
-          fmt::format("leaves {} no protocol: such a call ends with 'no algorithm'", without));
+      return Add(name, true,
+                 fmt::format("excludes every protocol for {}: such calls fail with 'no algorithm'",
+                             without));
     }
     Add(name, false, "one protocol");
   }
@@ -179,8 +179,9 @@ class Judge {
     const std::string value = Get(name);
     if (IsNone(value)) return Add(name, false, "no tuner");
     if (!value.empty()) {
-      return Add(name, true,
-                 "a tuner may choose algorithm and channels by size; 'none' loads none");
+      return Add(
+          name, true,
+          "a tuner may choose algorithm and channels by size; set NCCL_TUNER_PLUGIN to 'none'");
     }
     std::string file = "libnccl-tuner.so";
     std::optional<std::string> found = environment_.FindLibrary(file, {});
@@ -193,7 +194,7 @@ class Judge {
     if (!found) return Add(name, false, "no tuner can be loaded");
     Add(name, true,
         fmt::format("NCCL loads {} ({}), a tuner that may choose algorithm and channels by size; "
-                    "'none' loads none",
+                    "set NCCL_TUNER_PLUGIN to 'none'",
                     file, *found));
   }
 
@@ -202,15 +203,17 @@ class Judge {
     const std::string value = Get(name);
     if (IsNone(value)) return Add(name, false, "no plugin sets variables");
     if (!value.empty()) {
-      return Add(name, true, "a plugin may set any variable, unseen here; 'none' loads none");
+      return Add(
+          name, true,
+          "a plugin may set variables that this check cannot see; set NCCL_ENV_PLUGIN to 'none'");
     }
     const std::string file = "libnccl-env.so";
     const std::optional<std::string> found = environment_.FindLibrary(file, {});
     if (!found) return Add(name, false, "no plugin that sets variables can be loaded");
     Add(name, true,
-        fmt::format(
-            "NCCL loads {} ({}), which may set any variable, unseen here; 'none' loads none", file,
-            *found));
+        fmt::format("NCCL loads {} ({}), which may set variables that this check cannot see; set "
+                    "NCCL_ENV_PLUGIN to 'none'",
+                    file, *found));
   }
 
   static bool IsNone(std::string_view value) {

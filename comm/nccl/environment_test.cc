@@ -266,8 +266,8 @@ TEST(NcclEnvironmentTest, EveryCollectiveNeedsAProtocol) {
             "NCCL_PROTO is 'LL,Simple': all-reduce may take 'll,simple': only Simple is one "
             "protocol for every size");
   EXPECT_EQ(why("Simple;reduce:^LL,LL128,Simple;broadcast:^LL,LL128,Simple"),
-            "NCCL_PROTO is 'Simple;reduce:^LL,LL128,Simple;broadcast:^LL,LL128,Simple': leaves "
-            "broadcast, reduce no protocol: such a call ends with 'no algorithm'");
+            "NCCL_PROTO is 'Simple;reduce:^LL,LL128,Simple;broadcast:^LL,LL128,Simple': excludes "
+            "every protocol for broadcast, reduce: such calls fail with 'no algorithm'");
   EXPECT_EQ(why("simpel"),
             "NCCL_PROTO is 'simpel': NCCL refuses it: unknown protocol 'simpel'; NCCL knows ll "
             "ll128 simple");
@@ -279,9 +279,10 @@ TEST(NcclEnvironmentTest, PluginsThatNcclLoadsByItselfCount) {
   };
   FakeEnvironment tuned(kBatchInvariant);
   tuned.libraries["libnccl-tuner.so"] = {};
-  EXPECT_EQ(why(tuned),
-            "NCCL_TUNER_PLUGIN is not set: NCCL loads libnccl-tuner.so (/fake/libnccl-tuner.so), a "
-            "tuner that may choose algorithm and channels by size; 'none' loads none");
+  EXPECT_EQ(
+      why(tuned),
+      "NCCL_TUNER_PLUGIN is not set: NCCL loads libnccl-tuner.so (/fake/libnccl-tuner.so), a "
+      "tuner that may choose algorithm and channels by size; set NCCL_TUNER_PLUGIN to 'none'");
   tuned.variables["NCCL_TUNER_PLUGIN"] = "";
   EXPECT_NE(why(tuned), "");
   tuned.variables["NCCL_TUNER_PLUGIN"] = "None";
@@ -291,7 +292,7 @@ TEST(NcclEnvironmentTest, PluginsThatNcclLoadsByItselfCount) {
   set.libraries["libnccl-env.so"] = {};
   EXPECT_EQ(why(set),
             "NCCL_ENV_PLUGIN is not set: NCCL loads libnccl-env.so (/fake/libnccl-env.so), which "
-            "may set any variable, unseen here; 'none' loads none");
+            "may set variables that this check cannot see; set NCCL_ENV_PLUGIN to 'none'");
   set.variables["NCCL_ENV_PLUGIN"] = "none";
   EXPECT_EQ(why(set), "");
 

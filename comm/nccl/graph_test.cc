@@ -195,9 +195,9 @@ TEST_F(NcclGraphTest, ACaptureCannotGetScratchMemory) {
     };
     graph.Begin();
     EXPECT_EQ(max().ToString(),
-              "FAILED_PRECONDITION: group {0,1} needs 128 bytes of scratch memory and has 0: while "
-              "a graph is captured none can be had; make the call once, or prepare its plan, "
-              "before");
+              "FAILED_PRECONDITION: group {0,1} needs 128 bytes of scratch memory and has 0: none "
+              "can be allocated during graph capture; make the call once, or prepare its plan, "
+              "before the capture");
     graph.End();
     // Reserved, it works.
     ASSERT_EQ(Message(engine.world()->Reserve(Communicator::ReduceCall::kAllReduce, 16, DType::kF32,

@@ -397,8 +397,8 @@ absl::Status NcclCommunicator::GrowScratch(int64_t bytes, bool capturing) {
   if (bytes <= scratch_.bytes) return absl::OkStatus();
   if (capturing) {
     return FailedPrecondition(
-        "{} needs {} bytes of scratch memory and has {}: while a graph is captured none can be "
-        "had; make the call once, or prepare its plan, before",
+        "{} needs {} bytes of scratch memory and has {}: none can be allocated during graph "
+        "capture; make the call once, or prepare its plan, before the capture",
         group_->ToString(), bytes, scratch_.bytes);
   }
   absl::StatusOr<CUdeviceptr> memory = context_->device().Allocate(bytes);

@@ -20,12 +20,12 @@ class NcclLibraryTest : public testing::Test {
 TEST_F(NcclLibraryTest, NoLibrary) {
   const auto nccl = NcclLibrary::Load("/nowhere/libnccl.so.2");
   EXPECT_EQ(nccl.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(Message(nccl.status())
-                .rfind("cannot load the NCCL library /nowhere/libnccl.so.2 (MESHIFT_NCCL_LIBRARY "
-                       "names another "
-                       "file): ",
-                       0),
-            0U)
+  EXPECT_EQ(
+      Message(nccl.status())
+          .rfind("cannot load the NCCL library /nowhere/libnccl.so.2 (set MESHIFT_NCCL_LIBRARY "
+                 "to load another file): ",
+                 0),
+      0U)
       << nccl.status();
 }
 

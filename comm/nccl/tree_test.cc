@@ -237,7 +237,7 @@ TEST(NcclTreeTest, OneRanksEnvironmentDecidesForAll) {
       {1, "NCCL_COLLNET_ENABLE", "1", "rank 1: NCCL_COLLNET_ENABLE is '1'"},
       {3, "NCCL_MIN_NCHANNELS", "4", "rank 3: NCCL_MIN_NCHANNELS is '4': overrides the one"},
       {2, "NCCL_MAX_CTAS", "16", "rank 2: NCCL_MAX_CTAS is '16': overrides the one"},
-      {1, "NCCL_ALGO", "Tree", "rank 1: NCCL_ALGO is 'Tree': leaves broadcast, reduce,"},
+      {1, "NCCL_ALGO", "Tree", "rank 1: NCCL_ALGO is 'Tree': excludes ring for broadcast, reduce,"},
   };
   for (const auto& c : cases) {
     std::vector<FakeEnvironment> environments(kRanks, Fit());

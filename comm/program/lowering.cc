@@ -109,7 +109,8 @@ absl::Status CheckCrossing(const Plan& plan, const Sharding& before, const Step&
 absl::Status CheckStep(const Plan& plan, const Sharding& before, const Step& step) {
   const DeviceMesh& mesh = before.mesh();
   if (step.op == StepOp::kRelabel) {
-    return InvalidArgument("{} must leave mesh {}", step.ToString(), mesh.ToString());
+    return InvalidArgument("{} must lead to a mesh other than {}", step.ToString(),
+                           mesh.ToString());
   }
   const bool casts = step.op == StepOp::kCast;
   const bool on_mesh =

@@ -84,6 +84,10 @@ TEST(LoweringTest, RefusesWhatItCannotRun) {
   EXPECT_EQ(Refusal(cast), "INVALID_ARGUMENT: cast{f32} -> R must not name mesh dims");
   cast.steps[0].mesh_dims = {};
   EXPECT_EQ(Refusal(cast), "INVALID_ARGUMENT: cast{f32} -> R must not change mesh dim a");
+  PlanFields relabel = MakeFields(gather);
+  relabel.steps[0].op = StepOp::kRelabel;
+  EXPECT_EQ(Refusal(relabel),
+            "INVALID_ARGUMENT: relabel{onto mesh 0} -> R must lead to a mesh other than a=2");
   PlanFields target = MakeFields(gather);
   target.to = target.to.WithDType(DType::kBF16).value();
   EXPECT_EQ(Refusal(target), "INVALID_ARGUMENT: the plan ends with f32, not with bf16");

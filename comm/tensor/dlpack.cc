@@ -72,7 +72,7 @@ absl::Status SplitPairs(TensorView* view) {
   int64_t& size = view->shape.back();
   if (size > 1 && view->strides.back() != 1) {
     return InvalidArgument(
-        "a DLPack tensor of pairs of f4e2m1 has stride {} in its last dim, not 1",
+        "a DLPack tensor of pairs of f4e2m1 has stride {} in its last dim; it must be 1",
         view->strides.back());
   }
   bool fits = CheckedMul(size, 2, &size);
@@ -87,7 +87,7 @@ absl::Status SplitPairs(TensorView* view) {
 absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor) {
   if (tensor == nullptr) return InvalidArgument("the DLPack tensor is null");
   const int dims = tensor->ndim;
-  if (dims < 0) return InvalidArgument("a DLPack tensor has {} dims", dims);
+  if (dims < 0) return InvalidArgument("a DLPack tensor has {} dims; it must have 0 or more", dims);
   if (dims > 0 && tensor->shape == nullptr) {
     return InvalidArgument("a DLPack tensor of {} dims has no shape", dims);
   }
@@ -98,7 +98,9 @@ absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor) {
   bool fits = true;
   for (int d = 0; d < dims; ++d) {
     const int64_t size = tensor->shape[d];
-    if (size < 0) return InvalidArgument("a DLPack tensor has size {} in dim {}", size, d);
+    if (size < 0)
+      return InvalidArgument("a DLPack tensor has size {} in dim {}; it must be 0 or more", size,
+                             d);
     fits = fits && CheckedMul(elements, std::max<int64_t>(size, 1), &elements);
     view.shape.push_back(size);
   }

@@ -114,8 +114,8 @@ TEST_F(DlpackTest, PairsOfF4) {
   EXPECT_EQ(FromDlpack(&tensor_)->strides, (Shape{6, 1}));
   tensor_.strides = strides_;
   EXPECT_EQ(Error(),
-            "INVALID_ARGUMENT: a DLPack tensor of pairs of f4e2m1 has stride 2 in its last dim, "
-            "not 1");
+            "INVALID_ARGUMENT: a DLPack tensor of pairs of f4e2m1 has stride 2 in its last dim; "
+            "it must be 1");
   // 2^62 pairs: the number of elements overflows.
   shape_[0] = shape_[1] = int64_t{1} << 31;
   strides_[0] = 0;
@@ -139,7 +139,8 @@ TEST_F(DlpackTest, OtherTypesAreRefused) {
 TEST_F(DlpackTest, BadTensorsAreRefused) {
   EXPECT_EQ(FromDlpack(nullptr).status().ToString(), "INVALID_ARGUMENT: the DLPack tensor is null");
   shape_[1] = -3;
-  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor has size -3 in dim 1");
+  EXPECT_EQ(Error(),
+            "INVALID_ARGUMENT: a DLPack tensor has size -3 in dim 1; it must be 0 or more");
   shape_[0] = shape_[1] = int64_t{1} << 40;
   EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor exceeds the address range");
   shape_[0] = shape_[1] = 4;
@@ -149,7 +150,7 @@ TEST_F(DlpackTest, BadTensorsAreRefused) {
   tensor_.shape = nullptr;
   EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor of 2 dims has no shape");
   tensor_.ndim = -1;
-  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor has -1 dims");
+  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor has -1 dims; it must have 0 or more");
 }
 
 TEST_F(DlpackTest, OutNeedsRoomAndStrides) {

@@ -211,7 +211,10 @@ absl::Status Reader::ReadInputs() {
     const size_t space = option.find(' ');
     if (space == std::string_view::npos) return Unexpected("an option's value");
     MESHIFT_ASSIGN_OR_RETURN(const std::string name, Unescaped(option.substr(0, space)));
-    if (inputs["options"].contains(name)) return Unexpected("an option of another name");
+    if (inputs["options"].contains(name)) {
+      return Fault(
+          fmt::format("line {}: option '{}' appears twice", line_number_, Escaped(name, "")));
+    }
     MESHIFT_ASSIGN_OR_RETURN(inputs["options"][name], Unescaped(option.substr(space + 1)));
   }
   plan_["inputs"] = std::move(inputs);
@@ -291,8 +294,9 @@ absl::Status Reader::ReadHow(Json* step) {
     } else if (ParseReduceOp(name).ok() || name == "-") {
       MESHIFT_RETURN_IF_ERROR(ReadReduction(token, step));
     } else {
-      return Fault(fmt::format("line {}: '{}' is not a dtype, a reduction or a kind of sizes",
-                               line_number_, Escaped(token, "")));
+      return Fault(
+          fmt::format("line {}: '{}' is not a dtype, a reduction or one of: even, padded, exact",
+                      line_number_, Escaped(token, "")));
     }
   }
 }

@@ -259,7 +259,7 @@ TEST(PlanText, BadTextNamesTheLineAndWhatIsMissing) {
            {with("planner best", "planner best, planner per-dim"),
             "format",
             {},
-            "expected an option of another name"},
+            "option 'planner' appears twice"},
            {with("planner best", "planner \\x4"), "format", {}, "two hex digits"},
            {with("\n1 ", "\n3 "), "format", 1, "step 3 follows step 0"},
            {with("all_reduce", "all_reducf"), "op", 1, "all_reducf"},

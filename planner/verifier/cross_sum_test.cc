@@ -155,7 +155,7 @@ TEST(VerifierCrossSumTest, DamagedFields) {
       {"0 bytes: bytes_sent is 6; it should be 12", [](Step* s) { s->bytes_sent = 6; }},
       {"0 bytes: bytes_out is 12; it should be 6", [](Step* s) { s->bytes_out = 12; }},
       {"0 group: group_size is 6; it should be null", [](Step* s) { s->op = kRelabel; }},
-      {"0 after: exchange to another mesh leaves R or a shard on mesh dim c, not P",
+      {"0 after: mesh dim c is P after the exchange to another mesh; it must be R or a shard",
        [](Step* s) { s->after = s->after.WithPlacements("P").value(); }},
       {"- target: the last step leaves R; the target is S(0)",
        [](Step* s) { s->after = s->after.WithPlacements("R").value(); }},

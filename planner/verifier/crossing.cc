@@ -363,8 +363,8 @@ Result CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before)
                          to.tensor().ToString(), to.mesh().ToString());
   }
   if (step.after.dtype() != dtype_before) {
-    return MakeViolation("dtype", "{} leaves dtype {}, not {}", Name(step.op), Name(dtype_before),
-                         Name(step.after.dtype()));
+    return MakeViolation("dtype", "the dtype is {} after {}; it must stay {}",
+                         Name(step.after.dtype()), Name(step.op), Name(dtype_before));
   }
   if (!step.mesh_dims.empty()) {
     return MakeViolation("mesh_dims", "{} to another mesh has no mesh dims; this one has {}",
@@ -377,13 +377,13 @@ Result CheckCrossingFields(const StepView& view) {
   const Step& step = view.step;
   for (size_t d = 0; d < view.after.dims.size(); ++d) {
     if (!view.after.dims[d].IsPartial()) continue;
-    return MakeViolation("after", "{} to another mesh leaves R or a shard on mesh dim {}, not {}",
-                         Name(step.op), view.Name(static_cast<int>(d)),
-                         view.after.dims[d].ToString());
+    return MakeViolation(
+        "after", "mesh dim {} is {} after the {} to another mesh; it must be R or a shard",
+        view.Name(static_cast<int>(d)), view.after.dims[d].ToString(), Name(step.op));
   }
   if (!step.tensor_dims.empty()) {
     return MakeViolation("tensor_dims",
-                         "tensor_dims are [{}]; of a step to another mesh they are []",
+                         "tensor_dims are [{}]; for a step to another mesh they must be []",
                          fmt::join(step.tensor_dims, ","));
   }
   std::optional<int64_t> size;

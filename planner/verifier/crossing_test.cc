@@ -220,9 +220,9 @@ TEST(VerifierCrossingTest, WrongPlans) {
       {{"a=2", "b=2", "f32[4]", "P", "R", {Relabel("R", 16)}},
        "0 data: mesh dim a is P before the step: contributions would be lost"},
       {{"a=2", "b=2@2-3", "f32[4]", "R", "P", {Exchange("P", 16, 16, 16)}},
-       "0 after: exchange to another mesh leaves R or a shard on mesh dim b, not P"},
+       "0 after: mesh dim b is P after the exchange to another mesh; it must be R or a shard"},
       {{"a=2", "b=2", "f32[4]", "R", "P(max)", {Relabel("P(max)", 16)}},
-       "0 after: relabel to another mesh leaves R or a shard on mesh dim b, not P(max)"},
+       "0 after: mesh dim b is P(max) after the relabel to another mesh; it must be R or a shard"},
       {{"a=2", "b=2", "f32[4]", "S(0)", "S(0)", {Exchange("S(0)", 8, 8, 0)}},
        "0 op: the exchange sends nothing, since every rank holds its box already; it must be a "
        "relabel"},
@@ -348,7 +348,7 @@ TEST(VerifierCrossingTest, WrongPromisesAndCasts) {
   EXPECT_EQ(casts({{kReduceScatter, "a", "S(0)", 16, 8, 8},
                    {kExchange, kOnto, "S(0)", 8, 4, 8, kExact, {}, 0, DType::kBF16}},
                   DType::kBF16, DType::kF32),
-            "1 dtype: exchange leaves dtype f32, not bf16");
+            "1 dtype: the dtype is bf16 after exchange; it must stay f32");
   // A mask on the target's mesh must have the final dtype, though mesh 0 had a reduction.
   Case mask = Cross("a=2", "b=2@2-3", "f32[4]", "P", "P",
                     {{kAllReduce, "a", "R", 16, 16, 16},

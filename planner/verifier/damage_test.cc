@@ -76,7 +76,7 @@ TEST(VerifierDamageTest, FieldsOfAPlan) {
        [](PlanFields* p) {
          p->steps[1].after = Sharding::Parse("bf16[7,7]", p->meshes[0], "R,R,S(1)").value();
        }},
-      {"1 dtype: all_reduce leaves dtype bf16, not f32",
+      {"1 dtype: the dtype is f32 after all_reduce; it must stay bf16",
        [](PlanFields* p) {
          p->steps[1].after = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,S(1)").value();
        }},
@@ -98,7 +98,7 @@ TEST(VerifierDamageTest, FieldsOfAPlan) {
          p->steps[0].mesh_dims = {1};
          p->steps[0].after = with(p->from, "P(avg),S(0),S(1)");
        }},
-      {"1 after: all_reduce leaves R on mesh dim b, not P",
+      {"1 after: mesh dim b is P after all_reduce; it must be R",
        [&](PlanFields* p) { p->steps[1].after = with(p->from, "R,P,S(1)"); }},
       {"1 group: group_size is 2; it should be 6",
        [](PlanFields* p) { p->steps[1].group_size = 2; }},
@@ -242,11 +242,11 @@ TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
       {"- total: total setup_ns is 1; it should be 0",
        [](PlanFields* p) { p->total.setup_ns = 1; }},
       // Steps removed, duplicated and swapped.
-      {"0 dtype: all_reduce leaves dtype bf16, not f32",
+      {"0 dtype: the dtype is f32 after all_reduce; it must stay bf16",
        [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
-      {"2 dtype: all_gather leaves dtype f32, not f16",
+      {"2 dtype: the dtype is f16 after all_gather; it must stay f32",
        [](PlanFields* p) { p->steps.erase(p->steps.begin() + 2); }},
-      {"1 dtype: the cast leaves dtype f32 as it is",
+      {"1 dtype: the dtype is f32 before and after the cast; a cast must change it",
        [](PlanFields* p) { p->steps.insert(p->steps.begin(), Step(p->steps[0])); }},
       {"0 after: mesh dim a changes from P to R",
        [](PlanFields* p) { std::swap(p->steps[0], p->steps[2]); }},
@@ -304,15 +304,15 @@ TEST(VerifierDamageTest, FieldsOfAPlanOntoAnotherMesh) {
        [](PlanFields* p) { p->steps[1].op = kPermute; }},
       {"1 mesh_dims: exchange to another mesh has no mesh dims; this one has 1",
        [](PlanFields* p) { p->steps[1].mesh_dims = {0}; }},
-      {"1 tensor_dims: tensor_dims are [0]; of a step to another mesh they are []",
+      {"1 tensor_dims: tensor_dims are [0]; for a step to another mesh they must be []",
        [](PlanFields* p) { p->steps[1].tensor_dims = {0}; }},
       {"1 after: 'bf16[7,6] on a=2,c=2 as R,R' is not a sharding of",
        [](PlanFields* p) { p->steps[1].after = p->from.WithPlacements("R,R").value(); }},
       {"1 after: 'bf16[6,7] on b=3@3-5 as S(0)' is not a sharding of",
        [&](PlanFields* p) { p->steps[1].after = Sharding::Parse("bf16[6,7]", b, "S(0)").value(); }},
-      {"1 dtype: exchange leaves dtype bf16, not f32",
+      {"1 dtype: the dtype is f32 after exchange; it must stay bf16",
        [](PlanFields* p) { p->steps[1].after = p->steps[1].after.WithDType(DType::kF32).value(); }},
-      {"1 after: exchange to another mesh leaves R or a shard on mesh dim b, not P",
+      {"1 after: mesh dim b is P after the exchange to another mesh; it must be R or a shard",
        [](PlanFields* p) { p->steps[1].after = p->to; }},
       {"1 group: group_size is 7; it should be 6",
        [](PlanFields* p) { p->steps[1].group_size = 7; }},

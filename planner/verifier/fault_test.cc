@@ -27,7 +27,7 @@ TEST(VerifierFaultTest, WrongSteps) {
        "0 data: mesh dim a is S(0) before the step: its ranks hold different elements, which "
        "would be mixed"},
       {{"a=2", "f32[4]", "S(0)", "R", {{kAllReduce, "a", "R", 8, 16, 8}}, 0},
-       "0 after: all_reduce leaves tensor dim 0 cut by [a], not by []"},
+       "0 after: tensor dim 0 is cut by [] after all_reduce; it must be cut by [a]"},
       {{"a=2", "f32[4]", "P", "R", {{kExchange, "a", "R", 16, 16, 8}}, 0},
        "0 mesh_dims: mesh_dims are a; the cuts that change are none"},
       {{"a=2", "f32[4]", "P", "S(0)", {{kSlice, "a", "S(0)", 16, 8, 0}}, 0},
@@ -77,9 +77,9 @@ TEST(VerifierFaultTest, WrongSteps) {
         "S(0),S(0)",
         {{kReduceScatter, "a", "S(0),S(0)", 16, 8, 8}},
         0},
-       "0 after: reduce_scatter leaves tensor dim 0 cut by [b,a], not by [a,b]"},
+       "0 after: tensor dim 0 is cut by [a,b] after reduce_scatter; it must be cut by [b,a]"},
       {{"a=2", "f32[4]", "R", "R", {{kSlice, "a", "R", 16, 16, 0}}, 0},
-       "0 after: slice leaves a shard on mesh dim a, not R"},
+       "0 after: mesh dim a is R after slice; it must be a shard"},
       {{"a=2", "f32[4]", "S(0)", "S(0)", {{kPermute, "a", "S(0)", 8, 8, 8}}, 0},
        "0 mesh_dims: mesh_dims are a; the cuts that change are none"},
       {{"a=2,b=1", "f32[4]", "P,R", "R,R", {{kAllReduce, "a,b", "R,R", 16, 16, 16}}, 0},
@@ -122,7 +122,8 @@ TEST(VerifierFaultTest, WrongSteps) {
       {{"a=2", "f32[4]", "R", "S(0)", {{kSlice, "a", "S(0){3,1}", 16, 12, 0}}, 0},
        "- target: the last step leaves S(0){3,1}; the target is S(0)"},
       {{"a=2,b=2", "f32[4]", "S(0){3,1},P", "S(0),R", {{kAllReduce, "b", "S(0),R", 12, 8, 12}}, 0},
-       "0 after: all_reduce leaves the sizes of the cuts of tensor dim 0 as they were"},
+       "0 after: the sizes of the cuts of tensor dim 0 are none after all_reduce; they must be "
+       "{3,1}"},
       {{"a=2,b=2",
         "f32[4]",
         "S(0){3,1},R",
@@ -175,7 +176,7 @@ TEST(VerifierFaultTest, WrongCasts) {
   } cases[] = {
       // Dtypes of steps.
       {{"a=2", "f32[4]", "R", "R", {Cast(kF32, "R", 16, 16)}, 0},
-       "0 dtype: the cast leaves dtype f32 as it is"},
+       "0 dtype: the dtype is f32 before and after the cast; a cast must change it"},
       {{"a=2", "c64[4]", "R", "R", {Cast(kF32, "R", 32, 16)}, 0, kF32},
        "0 dtype: a cast from c64 to f32 is refused: it would drop the imaginary part"},
       {{"a=2", "f32[4]", "R", "R", {Cast(kF4E2M1, "R", 16, 2)}, 0, kF4E2M1},
@@ -199,7 +200,7 @@ TEST(VerifierFaultTest, WrongCasts) {
         {Cast(kBF16, "S(0)[1],S(0)[0]", 4, 2)},
         0,
         kBF16},
-       "0 after: cast leaves tensor dim 0 cut by [a,b], not by [b,a]"},
+       "0 after: tensor dim 0 is cut by [b,a] after cast; it must be cut by [a,b]"},
       {{"a=2", "f32[4]", "R", "R", {}, 0, kBF16},
        "- target: the source leaves f32; the target has dtype bf16"},
       {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), reduce}, 16},

@@ -68,8 +68,8 @@ Result CheckKinds(const StepView& view) {
     const DimState& after = view.after.dims[d];
     if (Contains(step.mesh_dims, d)) {
       if (Leaves(step.op, after)) continue;
-      return MakeViolation("after", "{} leaves {} on mesh dim {}, not {}", Name(step.op),
-                           LeavesText(step.op), view.Name(d), after.ToString());
+      return MakeViolation("after", "mesh dim {} is {} after {}; it must be {}", view.Name(d),
+                           after.ToString(), Name(step.op), LeavesText(step.op));
     }
     if (before == after) continue;
     return MakeViolation(
@@ -78,6 +78,11 @@ Result CheckKinds(const StepView& view) {
         view.Name(d), before.ToString(), after.ToString(), view.mesh_shape.Names(step.mesh_dims));
   }
   return std::nullopt;
+}
+
+std::string SizesText(const Sizes& sizes) {
+  if (sizes.empty()) return "none";
+  return fmt::format("{{{}}}", fmt::join(sizes.begin(), sizes.end(), ","));
 }
 
 // Checks the change of the order of cuts of each tensor dim.
@@ -109,13 +114,16 @@ Result CheckCuts(const StepView& view) {
     }
     const bool keeps_first = !before.empty() && !expected.empty() && before[0] == expected[0];
     if (view.after.cuts[cut.tensor_dim] == expected) {
-      if (view.after.sizes[cut.tensor_dim] == (keeps_first ? sizes : Sizes{})) continue;
-      return MakeViolation("after", "{} leaves the sizes of the cuts of tensor dim {} as they were",
-                           Name(step.op), cut.tensor_dim);
+      const Sizes& have = view.after.sizes[cut.tensor_dim];
+      const Sizes want = keeps_first ? sizes : Sizes{};
+      if (have == want) continue;
+      return MakeViolation(
+          "after", "the sizes of the cuts of tensor dim {} are {} after {}; they must be {}",
+          cut.tensor_dim, SizesText(have), Name(step.op), SizesText(want));
     }
-    return MakeViolation("after", "{} leaves tensor dim {} cut by [{}], not by [{}]", Name(step.op),
-                         cut.tensor_dim, view.mesh_shape.Names(expected),
-                         view.mesh_shape.Names(view.after.cuts[cut.tensor_dim]));
+    return MakeViolation("after", "tensor dim {} is cut by [{}] after {}; it must be cut by [{}]",
+                         cut.tensor_dim, view.mesh_shape.Names(view.after.cuts[cut.tensor_dim]),
+                         Name(step.op), view.mesh_shape.Names(expected));
   }
   return std::nullopt;
 }
@@ -294,11 +302,12 @@ Result CheckDTypeAfter(const Step& step, DType before) {
   const DType after = step.after.dtype();
   if (step.op != StepOp::kCast) {
     if (after == before) return std::nullopt;
-    return MakeViolation("dtype", "{} leaves dtype {}, not {}", Name(step.op), Name(before),
-                         Name(after));
+    return MakeViolation("dtype", "the dtype is {} after {}; it must stay {}", Name(after),
+                         Name(step.op), Name(before));
   }
   if (after == before)
-    return MakeViolation("dtype", "the cast leaves dtype {} as it is", Name(before));
+    return MakeViolation(
+        "dtype", "the dtype is {} before and after the cast; a cast must change it", Name(before));
   const absl::Status status = CheckCast(before, after);
   if (status.ok()) return std::nullopt;
   return MakeViolation("dtype", "{}", Message(status));
