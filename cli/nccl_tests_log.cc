@@ -557,8 +557,9 @@ class LogReader {
       }
       if (blocks_ != blocks) {
         return InvalidArgument(
-            "{} has {} times its count in bytes, {} {} times; both must be the number of ranks",
-            At(blocks_line_), blocks_, At(number), blocks);
+            "bytes are {} times count on {}, {} times on {}; both factors must be the number of "
+            "ranks",
+            blocks_, At(blocks_line_), blocks, At(number));
       }
     }
     evidence_.AddNames(number, row.names, run_.ranks, blocks);

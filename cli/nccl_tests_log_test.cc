@@ -196,7 +196,8 @@ TEST(NcclTestsLog, WithoutDevicesTheRowsTellTheRanksWhereTheyCan) {
   EXPECT_EQ(
       Told(kNewHead + Row(1 << 20, 1 << 15, "sum -1", 50, 0.875) +
            Row(1 << 20, 1 << 16, "sum -1", 50, 0.75)),
-      "line 3 has 8 times its count in bytes, line 4 4 times; both must be the number of ranks");
+      "bytes are 8 times count on line 3, 4 times on line 4; both factors must be the number of "
+      "ranks");
 }
 
 TEST(NcclTestsLog, ContradictionsAreRefusedWithBothNamed) {
