@@ -114,7 +114,7 @@ class Hosts {
     }
     if (several_hosts_ != 0 && several_hosts_ != *most) {
       return InvalidArgument(
-          "its hosts have {} ranks, those of a log before {}; set the size of a domain by "
+          "its hosts have {} ranks, those of an earlier log have {}; set the size of a domain by "
           "--topology nvlink=SIZE",
           *most, several_hosts_);
     }

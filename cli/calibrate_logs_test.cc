@@ -210,10 +210,11 @@ TEST(CalibrateLogs, BadInputIsNamed) {
           ": its hosts have 4 to 8 ranks; set the size of a domain by --topology nvlink=SIZE\n");
   const std::string fours = log("four.log", Log("all_reduce_perf", {4, 4}, {{1 << 20, 90000}}));
   const std::string eights = log("eight.log", Log("all_reduce_perf", {8, 8}, {{1 << 20, 90000}}));
-  EXPECT_EQ(error(3, {"--from-nccl-tests", fours, eights}),
-            "meshift: " + eights +
-                ": its hosts have 8 ranks, those of a log before 4; set the size of a domain by "
-                "--topology nvlink=SIZE\n");
+  EXPECT_EQ(
+      error(3, {"--from-nccl-tests", fours, eights}),
+      "meshift: " + eights +
+          ": its hosts have 8 ranks, those of an earlier log have 4; set the size of a domain by "
+          "--topology nvlink=SIZE\n");
   const std::string broadcast = log("b.log", Log("broadcast_perf", {8}, {{1024, 9000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", broadcast}),
             "meshift: " + broadcast +

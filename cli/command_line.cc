@@ -52,9 +52,8 @@ constexpr int64_t kMaxRanks = int64_t{1} << 20;  // of the local engine
 constexpr const char* kFooter =
     "A mesh is name=size,... (ranks in another order: a=2,b=2@4,5,0-1) or 4x2; a placement R, "
     "S(k),\n"
-    "P or P(op) per mesh dim. Exit codes: 0 fine; 1 the check failed, or a limit, an engine or "
-    "the\n"
-    "output ended it; 2 bad usage; 3 bad input file.";
+    "P or P(op) per mesh dim. Exit codes: 0 success; 1 a check failed, or a limit, an engine\n"
+    "error or an output error stopped the command; 2 bad usage; 3 bad input file.";
 
 template <typename T>
 struct ValueOf {
@@ -149,7 +148,7 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
           "plan all parameters of a model file; in a placement list TP stands for S(tp_dim), "
           "which cuts first, and EP for the place of the parameter's expert")
       ->type_name("FILE");
-  app->add_option("--dtype", flags->dtype, "the source's dtype of all parameters")
+  app->add_option("--dtype", flags->dtype, "the source dtype of all parameters")
       ->type_name("DTYPE");
   AddPath(app, "--rules", &flags->rules,
           "with --model: source and target placements by parameter name")
@@ -233,8 +232,9 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
   AddNumber(run, "--cases", &flags->cases, 1, kMaxCases,
             "with --conformance: the number of cases (default 2000)")
       ->type_name("N");
-  AddNumber(run, "--ranks", &flags->ranks, 2, kMaxThreads,
-            "with --conformance on the local engine: ranks (default 8, with --cross 12)")
+  AddNumber(
+      run, "--ranks", &flags->ranks, 2, kMaxThreads,
+      "with --conformance on the local engine: the number of ranks (default 8, or 12 with --cross)")
       ->type_name("N");
   return run;
 }
@@ -245,7 +245,7 @@ CLI::App* AddCheck(CLI::App* app, CheckFlags* flags) {
   AddPath(check, "--batch", &flags->batch, "read one plan per line, print one verdict per line")
       ->type_name("FILE");
   AddNumber(check, "--max-work", &flags->max_work, 1, kNoLimit,
-            "the limit on the work of a proof (default 2^29, some seconds)")
+            "the limit on the work of a proof (default 2^29, a few seconds)")
       ->type_name("N");
   return check;
 }
@@ -277,7 +277,7 @@ CLI::App* AddEnv(CLI::App* app, EnvFlags* flags) {
 
 CLI::App* AddDump(CLI::App* app, DumpFlags* flags) {
   CLI::App* dump = app->add_subcommand(
-      "dump", "The late ranks of a hung job, by the records that ranks have written");
+      "dump", "The late ranks of a hung job, from the records that its ranks wrote");
   AddPath(dump, "folder", &flags->folder, "the folder of the records: MESHIFT_DUMP of the job")
       ->type_name("FOLDER")
       ->required();
@@ -295,8 +295,9 @@ CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
           ->type_name("ENGINE");
   CLI::Option* const timeout = AddTimeout(calibrate, &flags->timeout);
   calibrate
-      ->add_option("--topology", flags->topology,
-                   "which ranks share a domain: nvlink=8; its numbers hold where none are measured")
+      ->add_option(
+          "--topology", flags->topology,
+          "which ranks share a domain: nvlink=8; its numbers are used where nothing is measured")
       ->type_name("TOPOLOGY");
   CLI::Option* const ranks = AddNumber(calibrate, "--ranks", &flags->ranks, 2, kMaxRanks,
                                        "the number of ranks of the local engine (default 8)")

@@ -58,7 +58,7 @@ void RenderStuck(const StuckCall& stuck, std::string* out) {
   }
   for (size_t i = 0; i < stuck.late.size() && i < kMaxLines; ++i) {
     const StuckCall::LateRank& late = stuck.late[i];
-    fmt::format_to(to, "  LATE: rank {} has not made this call, only {} before it", late.rank,
+    fmt::format_to(to, "  LATE: rank {} has not made this call; it has made only {}", late.rank,
                    CountText(late.num_calls, "call"));
     if (late.last_ended_unix_ns >= 0) {
       fmt::format_to(to, ", the last of which ended at {}", UtcText(late.last_ended_unix_ns));
@@ -68,16 +68,16 @@ void RenderStuck(const StuckCall& stuck, std::string* out) {
   if (stuck.late.size() > kMaxLines) {
     std::vector<int64_t> ranks;
     for (size_t i = kMaxLines; i < stuck.late.size(); ++i) ranks.push_back(stuck.late[i].rank);
-    fmt::format_to(to, "  LATE too: {}\n", Ranks(ranks));
+    fmt::format_to(to, "  also LATE: {}\n", Ranks(ranks));
   }
   if (!stuck.missing.empty()) {
     fmt::format_to(to, "  NO RECORD: {}: stopped, ended, or on a host with another record folder\n",
                    Ranks(stuck.missing));
   }
   if (!stuck.held.empty()) {
-    fmt::format_to(to,
-                   "  HELD: {}: made the call, and wait{} for earlier work on their own streams\n",
-                   Ranks(stuck.held), stuck.held.size() == 1 ? "s" : "");
+    fmt::format_to(to, "  HELD: {}: made the call, and wait{} for earlier work on {} own streams\n",
+                   Ranks(stuck.held), stuck.held.size() == 1 ? "s" : "",
+                   stuck.held.size() == 1 ? "its" : "their");
   }
   if (!stuck.issuing.empty()) {
     fmt::format_to(to, "  still inside the call that issues it: {}\n", Ranks(stuck.issuing));

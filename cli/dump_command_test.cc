@@ -38,18 +38,17 @@ class DumpCommandTest : public testing::Test {
 TEST_F(DumpCommandTest, NamesWhoIsBehindAndInWhichCall) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({.late = 2}, rank));
   const Outcome outcome = Meshift({"dump", folder_});
-  EXPECT_EQ(
-      outcome,
-      (Outcome{kExitOk,
-               "records of 4 of 4 ranks\n"
-               "first error: rank 0, 2026-09-21 14:13:20.000 UTC: DEADLINE_EXCEEDED: call 9 "
-               "has not ended for 1000 ms\n"
-               "call 9 of the redistributor of ranks 0-3 #0: plan of all_reduce\n"
-               "  its groups: {0-3}\n"
-               "  LATE: rank 2 has not made this call, only 9 calls before it, the last of which "
-               "ended at 2026-09-21 14:13:19.982 UTC\n"
-               "  in it: 3 ranks of 4, since 2026-09-21 14:13:19.991 UTC: ranks 0-1,3\n",
-               ""}));
+  EXPECT_EQ(outcome,
+            (Outcome{kExitOk,
+                     "records of 4 of 4 ranks\n"
+                     "first error: rank 0, 2026-09-21 14:13:20.000 UTC: DEADLINE_EXCEEDED: call 9 "
+                     "has not ended for 1000 ms\n"
+                     "call 9 of the redistributor of ranks 0-3 #0: plan of all_reduce\n"
+                     "  its groups: {0-3}\n"
+                     "  LATE: rank 2 has not made this call; it has made only 9 calls, the last of "
+                     "which ended at 2026-09-21 14:13:19.982 UTC\n"
+                     "  in it: 3 ranks of 4, since 2026-09-21 14:13:19.991 UTC: ranks 0-1,3\n",
+                     ""}));
 }
 
 TEST_F(DumpCommandTest, NamesWhoLeftNoRecord) {
@@ -167,11 +166,15 @@ TEST_F(DumpCommandTest, TellsWhereEachRankIs) {
       dump.calls.back().state = CallState::kEnded;
       dump.calls.back().ended_ns = dump.now_ns;
     }
+    if (rank == 32) dump.calls.back().started_ns = -1;
     Write(dump);
   }
   const Outcome outcome = Meshift({"dump", folder_});
   EXPECT_THAT(outcome.out, HasSubstr("  LATE: rank 15 has not made this call"));
-  EXPECT_THAT(outcome.out, HasSubstr("  LATE too: ranks 16-19\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  also LATE: ranks 16-19\n"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("  HELD: rank 32: made the call, and waits for earlier work on "
+                        "its own streams\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  still inside the call that issues it: rank 30\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  past it: rank 31\n"));
 }

@@ -28,8 +28,8 @@ namespace {
     meshift::cli::ReportExitReason(meshift::cli::kNoMemory);
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (const std::system_error& error) {
-    std::fprintf(stderr, "meshift: the system refuses a thread or a lock: %s\n", error.what());
-    meshift::cli::ReportExitReason("the system refuses a thread or a lock");
+    std::fprintf(stderr, "meshift: cannot create a thread or lock a mutex: %s\n", error.what());
+    meshift::cli::ReportExitReason("cannot create a thread or lock a mutex");
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (...) {
   }

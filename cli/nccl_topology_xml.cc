@@ -72,7 +72,7 @@ class TopologyReader {
     // Set the encoding here, so that the file's own declaration does not matter.
     const std::unique_ptr<XML_ParserStruct, decltype(&XML_ParserFree)> parser(
         XML_ParserCreate("UTF-8"), &XML_ParserFree);
-    if (parser == nullptr) return absl::ResourceExhaustedError("expat has no memory");
+    if (parser == nullptr) return absl::ResourceExhaustedError("out of memory in expat");
     parser_ = parser.get();
     XML_SetUserData(parser_, this);
     XML_SetElementHandler(parser_, &TopologyReader::OnStart, &TopologyReader::OnEnd);
@@ -81,7 +81,7 @@ class TopologyReader {
         XML_Parse(parser_, xml.data(), static_cast<int>(xml.size()), /*isFinal=*/1);
     if (!error_.ok()) return error_;
     if (XML_GetErrorCode(parser_) == XML_ERROR_NO_MEMORY) {
-      return absl::ResourceExhaustedError("expat has no memory");
+      return absl::ResourceExhaustedError("out of memory in expat");
     }
     if (parsed != XML_STATUS_OK) {
       return InvalidArgument("line {}: the XML is not well-formed: {}", Line(),

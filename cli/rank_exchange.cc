@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<std::string>> RankExchange::FirstErrorOrTexts(
     if (Works(all[rank])) continue;
     const auto its = static_cast<absl::StatusCode>(all[rank].empty() ? -1 : all[rank][0]);
     if (its < absl::StatusCode::kOk || its > absl::StatusCode::kUnauthenticated) {
-      return Internal("rank {} is at another call", rank);
+      return Internal("rank {} is executing another call", rank);
     }
     all[rank].erase(0, 1);
     if (its == absl::StatusCode::kOk) continue;

@@ -79,7 +79,7 @@ std::string MemoryText(int64_t planned, int64_t counted) {
 std::string ExcessText(const Plan& plan, const RunReport& report) {
   const int64_t excess = report.peak_bytes - plan.total().peak_bytes;
   if (excess <= 0) return "";
-  return fmt::format("peak not as planned: {} too much\n", CountText(excess, "byte"));
+  return fmt::format("peak exceeds the plan by {}\n", CountText(excess, "byte"));
 }
 
 // Text that may come from a plan file, with each line made printable and cut short.

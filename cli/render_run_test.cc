@@ -41,12 +41,12 @@ TEST(RenderRun, MemoryBeyondThePlansIsWrongAndSaidToBe) {
   const Plan plan = MakeGather("f32[8]").value();
   const RunReport right = ReportOf(plan, 0);
   EXPECT_TRUE(IsRight(plan, right));
-  EXPECT_EQ(RenderRun(plan, right, {}).find("not as planned"), std::string::npos);
+  EXPECT_EQ(RenderRun(plan, right, {}).find("exceeds the plan"), std::string::npos);
   const RunReport wrong = ReportOf(plan, 3);
   EXPECT_FALSE(IsRight(plan, wrong));
   const std::string text = RenderRun(plan, wrong, {});
   EXPECT_TRUE(Says(text, "peak: planned 40 bytes, counted 43 bytes")) << text;
-  EXPECT_TRUE(Says(text, "peak not as planned: 3 bytes too much")) << text;
+  EXPECT_TRUE(Says(text, "peak exceeds the plan by 3 bytes")) << text;
 }
 
 TEST(RenderRun, BytesOtherThanPlannedAreWrongAndSaidToBe) {
@@ -72,8 +72,8 @@ TEST(RenderRun, AModelsExcessIsThatOfOnePlan) {
   const auto text = [&](int64_t excess) {
     return RenderModelRun(model, {ReportOf(small, excess), ReportOf(large, 0)}, flags, {});
   };
-  EXPECT_EQ(text(0).find("not as planned"), std::string::npos) << text(0);
-  EXPECT_TRUE(Says(text(1), "peak not as planned: 1 byte too much")) << text(1);
+  EXPECT_EQ(text(0).find("exceeds the plan"), std::string::npos) << text(0);
+  EXPECT_TRUE(Says(text(1), "peak exceeds the plan by 1 byte")) << text(1);
   // Three times 24 bytes and once 2400, in 4 us.
   EXPECT_TRUE(Says(text(0),
                    "total: 4 parameters, 2 distinct plans, planned 2472 bytes, counted "

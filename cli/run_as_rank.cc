@@ -108,7 +108,7 @@ absl::StatusOr<RankJob> Join(const JobCall& call, Io& io) {
                  : call.options.timeout;
   const Alarm alarm(timeout + kFarewell, [&] {
     const absl::Status late = absl::DeadlineExceededError(
-        fmt::format("not all ranks of the job have come; {}", TimeoutText(timeout)));
+        fmt::format("not all ranks of the job have joined; {}", TimeoutText(timeout)));
     Leave(Fail(io, only_tells ? call.arguments_error : late), io);
   });
   return JoinJob(call.engine, timeout);
@@ -122,7 +122,7 @@ absl::StatusOr<int> NoThrow(const std::function<absl::StatusOr<int>()>& body) {
     return absl::ResourceExhaustedError(kNoMemory);
   } catch (const std::system_error& error) {
     return absl::UnavailableError(
-        fmt::format("the system refuses a thread or a lock: {}", error.what()));
+        fmt::format("cannot create a thread or lock a mutex: {}", error.what()));
   }
 }
 

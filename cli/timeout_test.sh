@@ -35,8 +35,8 @@ while True:
 stranger=$!
 trap 'kill $stranger' EXIT
 sleep 1
-expect "an SSH server is at the hub's port" 1 'no hub has let this rank in: port [0-9]+ of 127.0.0.1: the process that answers rank 1 is not a hub of this version: .*' \
+expect "an SSH server is at the hub's port" 1 'no hub accepted this rank: port [0-9]+ of 127.0.0.1: the process that answers rank 1 is not a hub of this version: .*' \
   env RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 1)) "$meshift" run --engine nccl $problem --timeout 2
 # shellcheck disable=SC2016
-expect "a rank does not come, of mpirun's" 2 'not all ranks of the job have come' \
+expect "a rank does not come, of mpirun's" 2 'not all ranks of the job have joined' \
   "$mpirun" -n 2 "$meshift" run --engine mpi $problem --timeout 2 : -n 1 bash -c 'sleep 4'

@@ -32,6 +32,9 @@ constexpr std::chrono::microseconds kMeanwhile(50);
 // The slot of a call's post. Any number is valid, as peers may ask about any call.
 size_t Slot(int64_t call) { return static_cast<uint64_t>(call) % ControlRoot::kRememberedPosts; }
 
+// "1 call", "6 calls".
+std::string Calls(int64_t count) { return fmt::format("{} call{}", count, count == 1 ? "" : "s"); }
+
 }  // namespace
 
 absl::Status Went(int64_t rank, bool left) {
@@ -132,8 +135,8 @@ absl::Status ClientRoot::Explain(int64_t call, const absl::Status& error) {
         }
         break;
       case Frame::kNotMade:
-        missing.push_back(fmt::format("rank {} has not made call {}, only {} before it", rank, call,
-                                      answer.number));
+        missing.push_back(fmt::format("rank {} has not made call {}; it has made only {}", rank,
+                                      call, Calls(answer.number)));
         break;
       case Frame::kHasLeft:
         missing.push_back(Message(Went(rank, true)));
@@ -196,8 +199,7 @@ void ClientRoot::PeerLeft(int64_t rank, int64_t calls) {
     const MutexLock lock(mutex_);
     if (calls >= fewest_calls_.load(std::memory_order_relaxed)) return;
     const absl::Status went = Went(rank, /*left=*/true);
-    left_ = absl::Status(went.code(), fmt::format("{}, after {} call{}", Message(went), calls,
-                                                  calls == 1 ? "" : "s"));
+    left_ = absl::Status(went.code(), fmt::format("{}, after {}", Message(went), Calls(calls)));
     fewest_calls_.store(calls, std::memory_order_release);
     if (calls_ <= calls) return;
   }

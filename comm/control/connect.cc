@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectToHub(
     if (said.ok() || left > std::chrono::nanoseconds(0)) said = last;
     if (left <= std::chrono::nanoseconds(0)) {
       return absl::DeadlineExceededError(
-          fmt::format("no hub has let this rank in: {}", Message(said)));
+          fmt::format("no hub accepted this rank: {}", Message(said)));
     }
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, left));
     pause = std::min(kLongest, pause * 2);

@@ -183,7 +183,7 @@ TEST_P(ControlTest, ExplainComparesPostsThatNobodyAnnounced) {
   absl::Status status = roots_[0]->Explain(6, late);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Message(status),
-            "all_reduce of group 0-3; rank 3 has not made call 6, only 6 before it");
+            "all_reduce of group 0-3; rank 3 has not made call 6; it has made only 6 calls");
   status = roots_[0]->Explain(7, late);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Contains(status, "rank 0 has plan aa: P -> R, but rank 2 has plan bb: P -> S(0)"))
@@ -502,7 +502,7 @@ TEST(TcpControlTest, ASilentHubIsGivenUpInTimeWhateverSignalsCome) {
   given_up = true;
   interrupts.join();
   sigaction(SIGUSR1, &before, nullptr);
-  EXPECT_EQ(status.ToString(), "DEADLINE_EXCEEDED: no hub has let this rank in: port " + port +
+  EXPECT_EQ(status.ToString(), "DEADLINE_EXCEEDED: no hub accepted this rank: port " + port +
                                    " of 127.0.0.1: the hub does not answer rank 1");
 }
 

@@ -55,7 +55,7 @@ std::string MessageRouter::Refuse(int64_t rank, int64_t world_size) {
   } else if (rank < 0 || rank >= world_size_) {
     why = fmt::format("rank {} is not between 0 and {}", rank, world_size_ - 1);
   } else if (presence_[rank] != Presence::kNever) {
-    why = fmt::format("rank {} has been here already", rank);
+    why = fmt::format("rank {} has already joined this job", rank);
   }
   if (!why.empty()) NoteRefusal(rank, why);
   return why;
@@ -108,7 +108,7 @@ absl::Status MessageRouter::Handle(int64_t sender, Frame frame) {
 
 absl::Status MessageRouter::OnExchange(int64_t sender, Frame frame) {
   if (frame.number < first_exchange_ || frame.number >= first_exchange_ + kMaxExchanges) {
-    return absl::ResourceExhaustedError(fmt::format("exchange {} is not open; {} to {} may be",
+    return absl::ResourceExhaustedError(fmt::format("exchange {} is not open; only {} to {} are",
                                                     frame.number, first_exchange_,
                                                     first_exchange_ + kMaxExchanges - 1));
   }
@@ -176,7 +176,8 @@ absl::Status MessageRouter::OnJoin(int64_t sender, const Frame& frame) {
   }
   if (roots_.count(frame.root) != 0) return Find(frame.root, sender).status();
   if (opened_[sender] >= kMaxRoots) {
-    return absl::ResourceExhaustedError(fmt::format("it has opened {} roots", kMaxRoots));
+    return absl::ResourceExhaustedError(
+        fmt::format("it has opened {} roots, the limit", kMaxRoots));
   }
   MESHIFT_ASSIGN_OR_RETURN(std::vector<int64_t> ranks, DecodeRanks(frame.text, world_size_));
   if (!std::binary_search(ranks.begin(), ranks.end(), sender)) {
@@ -215,7 +216,7 @@ absl::Status MessageRouter::OnAnnounce(int64_t sender, const Frame& frame) {
   if (root == nullptr) return absl::OkStatus();
   if (root->calls.size() >= kMaxCalls && root->calls.count(frame.number) == 0) {
     return absl::ResourceExhaustedError(
-        fmt::format("{} calls of one root are announced and not settled", kMaxCalls));
+        fmt::format("one root has {} announced calls that are not settled, the limit", kMaxCalls));
   }
   Announced& call = root->calls[frame.number];
   if (call.settled != nullptr) {

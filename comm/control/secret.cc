@@ -27,8 +27,8 @@ const unsigned char* Bytes(std::string_view text) {
 absl::StatusOr<std::string> RandomBytes() {
   std::string bytes(kNonceBytes, '\0');
   if (getentropy(bytes.data(), bytes.size()) != 0) {
-    return absl::UnavailableError(
-        fmt::format("the kernel gives no random bytes: {}", std::system_category().message(errno)));
+    return absl::UnavailableError(fmt::format("cannot get random bytes from the kernel: {}",
+                                              std::system_category().message(errno)));
   }
   return bytes;
 }

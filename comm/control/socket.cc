@@ -261,7 +261,7 @@ absl::Status ReserveDescriptors(int64_t needed) {
     if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(fmt::format(
-      "{} connections need {} descriptors, and the limit is {} (soft), {} (hard): ulimit -n",
+      "{} connections need {} descriptors, and the limit is {} (soft), {} (hard); raise ulimit -n",
       needed, all, soft, limit.rlim_max));
 }
 

@@ -215,7 +215,7 @@ TEST(StrangersTest, ARankThatBreaksTheRulesIsDroppedAndToldWhy) {
       {{.kind = Kind::kJoin, .root = "0,1#0", .text = "0,1"}, "of which it is not a member"},
       {{.kind = Kind::kJoin, .root = "x", .text = "0-2"}, "does not match its ranks"},
       {{.kind = Kind::kAnnounce, .root = "0,1#0"}, "of which it is not a member"},
-      {{.kind = Kind::kExchange, .number = 64}, "exchange 64 is not open; 0 to 63 may be"},
+      {{.kind = Kind::kExchange, .number = 64}, "exchange 64 is not open; only 0 to 63 are"},
       {{.kind = Kind::kGone, .rank = 1}, "unexpected frame of kind"},
       {{.kind = Kind::kHello}, "unexpected frame of kind"},
   };
@@ -288,7 +288,8 @@ TEST(StrangersTest, TheHubRefusesStrangers) {
   EXPECT_EQ(error({.rank = 1, .world_size = 3}, address).code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Contains(error({.rank = 1, .world_size = 3}, address), "has 2 ranks, not 3"));
-  EXPECT_TRUE(Contains(error({.rank = 0, .world_size = 2}, address), "has been here already"));
+  EXPECT_TRUE(
+      Contains(error({.rank = 0, .world_size = 2}, address), "has already joined this job"));
   EXPECT_EQ(error({.rank = 2, .world_size = 2}, address).code(),
             absl::StatusCode::kInvalidArgument);
   for (const char* const bad : {"", "host:1", "t@host", "t@host:0", "t@host:x", "t@host:65536"}) {

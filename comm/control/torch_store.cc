@@ -105,7 +105,7 @@ absl::Status TorchStore::Set(const std::string& key, const std::string& value,
       PutBytes(value, &out);
       MESHIFT_RETURN_IF_ERROR(socket.SendAll(out + IsThere(key)));
       MESHIFT_ASSIGN_OR_RETURN(const bool there, Check(socket, until));
-      return there ? absl::OkStatus() : absl::UnavailableError("the store has not taken the key");
+      return there ? absl::OkStatus() : absl::UnavailableError("the store did not accept the key");
     };
     last = attempt();
     if (last.ok()) return last;

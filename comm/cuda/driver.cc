@@ -110,7 +110,7 @@ absl::Status CudaDriver::StatusOf(CUresult result, const char* call) const {
   if (result == CUDA_ERROR_STUB_LIBRARY) {
     // The stub library cannot describe its own error.
     name = "CUDA_ERROR_STUB_LIBRARY";
-    text = "this file is for linking only; the driver's own is needed";
+    text = "this libcuda is a stub, for linking only; load the driver's";
   } else {
     get_error_name_(result, &name);
     get_error_string_(result, &text);

@@ -79,8 +79,8 @@ TEST(CudaDriver, NamesTheCallAndTheError) {
   EXPECT_EQ(Message(driver.StatusOf(CUDA_ERROR_UNKNOWN, "cuSomething")), "cuSomething: error 999");
   // A container without a driver may have the stub library instead.
   EXPECT_EQ(driver.StatusOf(CUDA_ERROR_STUB_LIBRARY, "cuInit").ToString(),
-            "FAILED_PRECONDITION: cuInit: CUDA_ERROR_STUB_LIBRARY (this file is for linking only; "
-            "the driver's own is needed)");
+            "FAILED_PRECONDITION: cuInit: CUDA_ERROR_STUB_LIBRARY (this libcuda is a stub, for "
+            "linking only; load the driver's)");
   EXPECT_EQ(driver.StatusOf(CUDA_ERROR_OUT_OF_MEMORY, "").code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(driver.StatusOf(CUDA_ERROR_NOT_SUPPORTED, "").code(), absl::StatusCode::kUnimplemented);

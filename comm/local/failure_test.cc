@@ -182,7 +182,7 @@ TEST_F(FailureTest, AMissingMemberIsNamed) {
     const absl::Status status = Wait(1);
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_EQ(Message(status),
-              "call 0 of group 0-5, all_reduce(sum, 8 x f32): not begun within 0.02 s; rank 0,3,5 "
+              "call 0 of group 0-5, all_reduce(sum, 8 x f32): not begun within 0.02 s; ranks 0,3,5 "
               "did not call it");
     EXPECT_EQ(Wait(2), status);
     EXPECT_EQ(AllReduce(0), status);
@@ -214,10 +214,29 @@ TEST_F(FailureTest, AMemberThatIsHeldUpIsNamed) {
   EXPECT_TRUE((*held_up)->Barrier(stream(1)).ok());
   EXPECT_TRUE((*second)->Barrier(stream(1)).ok());
   EXPECT_EQ(Message(Wait(0)),
-            "call 0 of group 0-1, barrier: not begun within 0.02 s; rank 1 has not finished the "
-            "work before it");
+            "call 0 of group 0-1, barrier: not begun within 0.02 s; rank 1 has not finished "
+            "its earlier work");
   EXPECT_EQ(Message(Wait(1)),
             "call 0 of group 1-2, barrier: not begun within 0.02 s; rank 2 did not call it");
+}
+
+TEST_F(FailureTest, MembersThatAreHeldUpAreNamed) {
+  Make(4, 0, milliseconds(20));
+  const auto first = engine(0).Split(world(0), {0, 1, 2}, 0, {});
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE((*first)->Barrier(stream(0)).ok());
+  std::vector<std::shared_ptr<Communicator>> groups;
+  for (const int r : {1, 2}) {
+    const auto held_up = engine(r).Split(world(r), {1, 2, 3}, 1, {});
+    const auto second = engine(r).Split(world(r), {0, 1, 2}, 0, {});
+    ASSERT_TRUE(held_up.ok() && second.ok());
+    EXPECT_TRUE((*held_up)->Barrier(stream(r)).ok());
+    EXPECT_TRUE((*second)->Barrier(stream(r)).ok());
+    groups.insert(groups.end(), {*held_up, *second});
+  }
+  EXPECT_EQ(Message(Wait(0)),
+            "call 0 of group 0-2, barrier: not begun within 0.02 s; ranks 1-2 have not finished "
+            "their earlier work");
 }
 
 TEST_F(FailureTest, AnEventThatIsNeverReachedNamesItsCollective) {

@@ -91,6 +91,11 @@ std::string Seconds(std::chrono::nanoseconds time) {
   return fmt::format("{} s", std::chrono::duration<double>(time).count());
 }
 
+// "rank 3", "ranks 0-2,7".
+std::string Ranks(absl::Span<const int64_t> ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", RangesText(ranks));
+}
+
 }  // namespace
 
 Collective::Collective(std::shared_ptr<Group> group, int64_t number, const MemberCall& first,
@@ -159,9 +164,11 @@ void Collective::TimeOut(Scheduler& scheduler) {
   }
   std::string text = fmt::format("{}, {}: not begun within {}", Name(), work_.call.ToString(),
                                  Seconds(scheduler.timeout()));
-  if (!not_called.empty()) text += "; rank " + RangesText(not_called) + " did not call it";
+  if (!not_called.empty()) text += fmt::format("; {} did not call it", Ranks(not_called));
   if (!not_arrived.empty()) {
-    text += "; rank " + RangesText(not_arrived) + " has not finished the work before it";
+    text += fmt::format("; {} {} not finished {} earlier work", Ranks(not_arrived),
+                        not_arrived.size() == 1 ? "has" : "have",
+                        not_arrived.size() == 1 ? "its" : "their");
   }
   group_->Fail(scheduler, absl::DeadlineExceededError(text));
 }

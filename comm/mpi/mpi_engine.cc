@@ -233,14 +233,15 @@ absl::StatusOr<std::shared_ptr<Communicator>> MpiEngine::Split(Communicator& par
   }
   MESHIFT_RETURN_IF_ERROR(from.Health());
   if (!tags_.IsParent(from.tag())) {
-    return Unimplemented("{} is split from {}, which was split from a part of the world already",
-                         name, from.name());
+    return Unimplemented(
+        "{} is split from {}; only two levels of splits below the world are supported", name,
+        from.name());
   }
   // Number 0 is the parent itself.
   const int64_t number = mpi->TakeSplit() + 1;
   if (number >= tags_.per_level()) {
-    return absl::ResourceExhaustedError(
-        fmt::format("{} was split {} times; MPI has no tags for more", from.name(), number - 1));
+    return absl::ResourceExhaustedError(fmt::format(
+        "{} was split {} times; no MPI tags are left for more", from.name(), number - 1));
   }
   const int tag =
       mpi == world_.get() ? tags_.Tag(number, 0) : tags_.Tag(tags_.First(from.tag()), number);

@@ -502,7 +502,7 @@ TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
   EXPECT_EQ(create([](NcclOptions* options) { options->max_in_flight = 17; }),
             "INVALID_ARGUMENT: max_in_flight 17 is not between 0 and 16");
   EXPECT_EQ(create([](NcclOptions* options) { options->min_ctas = 0; }),
-            "INVALID_ARGUMENT: min_ctas 0, max_ctas -1: a communicator needs a thread block");
+            "INVALID_ARGUMENT: min_ctas 0, max_ctas -1: neither may be 0");
   FakeEnvironment blocking(FakeEnvironment::Variables{{"NCCL_COMM_BLOCKING", "1"}});
   EXPECT_EQ(create([&](NcclOptions* options) { options->environment = &blocking; }),
             "FAILED_PRECONDITION: NCCL_COMM_BLOCKING is 1, which the NCCL engine cannot work with; "

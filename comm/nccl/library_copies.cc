@@ -66,15 +66,15 @@ absl::Status CheckOneCopy(const NcclLibrary& nccl, const void* function) {
     const std::string lenders = FileOf(function);
     if (IsOneFile(own, lenders)) return absl::OkStatus();
     return FailedPrecondition(
-        "the lent communicator is of the NCCL in {}, and the engine has loaded another copy, {}: "
-        "name the first with NcclOptions::nccl_library",
+        "the lent communicator comes from the NCCL in {}, and the engine has loaded another copy, "
+        "{}; set NcclOptions::nccl_library to the first",
         lenders.empty() ? "no file" : lenders, own);
   }
   for (const std::string& other : LoadedNcclFiles()) {
     if (IsOneFile(own, other)) continue;
     return FailedPrecondition(
         "the process has two copies of NCCL, {} and {}: the engine has loaded the first, and does "
-        "not know which has made the lent communicator; say it with NcclLent::function",
+        "not know which one made the lent communicator; set NcclLent::function",
         own, other);
   }
   return absl::OkStatus();

@@ -42,8 +42,8 @@ TEST(LibraryCopiesTest, ASecondCopyIsNamed) {
   ASSERT_NE(library, nullptr) << dlerror();
   EXPECT_EQ(CheckOneCopy(*nccl, nullptr).ToString(),
             "FAILED_PRECONDITION: the process has two copies of NCCL, " + own + " and " + copy +
-                ": the engine has loaded the first, and does not know which has made the lent "
-                "communicator; say it with NcclLent::function");
+                ": the engine has loaded the first, and does not know which one made the lent "
+                "communicator; set NcclLent::function");
   // Who says which one has made it is believed.
   EXPECT_EQ(Message(CheckOneCopy(*nccl, reinterpret_cast<const void*>(nccl->AllReduce))), "");
   int communicator = 0;  // never looked at
@@ -51,9 +51,9 @@ TEST(LibraryCopiesTest, ASecondCopyIsNamed) {
                 {.communicator = &communicator, .function = dlsym(library, "ncclAllReduce")})
                 .status()
                 .ToString(),
-            "FAILED_PRECONDITION: the lent communicator is of the NCCL in " + copy +
+            "FAILED_PRECONDITION: the lent communicator comes from the NCCL in " + copy +
                 ", and the engine has loaded another copy, " + own +
-                ": name the first with NcclOptions::nccl_library");
+                "; set NcclOptions::nccl_library to the first");
   EXPECT_EQ(CheckOneCopy(*nccl, &communicator).code(), absl::StatusCode::kFailedPrecondition);
 }
 

@@ -55,8 +55,8 @@ absl::Status CheckOptions(const NcclOptions& options) {
     return InvalidArgument("cta_share {} is not between 0 and 1", options.cta_share);
   }
   if (options.min_ctas == 0 || options.max_ctas == 0) {
-    return InvalidArgument("min_ctas {}, max_ctas {}: a communicator needs a thread block",
-                           options.min_ctas, options.max_ctas);
+    return InvalidArgument("min_ctas {}, max_ctas {}: neither may be 0", options.min_ctas,
+                           options.max_ctas);
   }
   if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
     return InvalidArgument("min_ctas {} is more than max_ctas {}", options.min_ctas,

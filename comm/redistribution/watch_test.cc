@@ -114,7 +114,8 @@ TEST_F(WatchTest, ARankThatDoesNotCallIsNamed) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << rank;
     EXPECT_TRUE(Has(Message(status), "call 1 of the redistributor of ranks 0-1 #0")) << status;
     EXPECT_TRUE(Has(Message(status), "has not ended for 400 ms")) << status;
-    EXPECT_TRUE(Has(Message(status), "rank 1 has not made call 1, only 1 before it")) << status;
+    EXPECT_TRUE(Has(Message(status), "rank 1 has not made call 1; it has made only 1 call"))
+        << status;
     // The record is written before the error is returned.
     const std::string dump = Read(rank);
     EXPECT_TRUE(Has(dump, R"("code":"DEADLINE_EXCEEDED")")) << dump;

@@ -40,7 +40,7 @@ struct JobRank {
 //   MESHIFT_ASSIGN_OR_RETURN(auto root, control->Join(mesh_ranks, on_failure));
 //   root->Post({.call = 7, .high = f.high, .low = f.low, .what = &text}, /*announce=*/false);
 //   ... no answer in time ...
-//   return root->Explain(7, status);   // "...; rank 3 has not made call 7, only 6 before it"
+//   return root->Explain(7, status);   // "...; rank 3 has not made call 7; ..."
 //
 // Each rank of a world has one ControlChannel, from its Bootstrap.
 // Everything is safe for concurrent use.

@@ -8,7 +8,7 @@
 // Collectives consist of non-blocking messages. They advance while any thread waits, and otherwise
 // on a thread of the engine. On an idle stream the caller starts the work, and completes it if it
 // is small and needs no other rank. Split sends nothing. It is UNIMPLEMENTED if the parent was
-// split from a part of the world, and RESOURCE_EXHAUSTED if MPI has no tags for more.
+// split from a part of the world, and RESOURCE_EXHAUSTED if no MPI tags are left.
 //
 // Reductions have the arithmetic of comm/kernels/reduce.h, in ascending order of ranks, rounded
 // once. The bits are those of the local engine under ReductionOrder::kRanks, and equal on all

@@ -510,7 +510,9 @@ Plan InterMeshPlanner::Assemble(const Priced& priced) const {
   if (crossing.contributions() > 1) {
     SetReduction(before, options_.reduce_block, &step);
     why = plain_->why;
-    if (why.empty()) why = "contributions are combined in ascending order by all who take them";
+    if (why.empty()) {
+      why = "contributions are combined in ascending order by every rank that receives them";
+    }
   }
   plan.AddStep(std::move(step), traffic.send_pack_bytes, traffic.receive_pack_bytes);
   plan.AddPath(pair.second->problem, pair.second->model, *pair.second->path, pair.second->choice,

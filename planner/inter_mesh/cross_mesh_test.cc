@@ -153,7 +153,8 @@ TEST(CrossMeshTest, SmallContributionsAreAddedByWhoTakesThem) {
   EXPECT_EQ(BytesSent(plan, 1, 4), 12);
   EXPECT_EQ(BytesSent(plan, 1, 3), 12);
   EXPECT_EQ(BytesSent(plan, 1, 20), 0);
-  EXPECT_EQ(plan.why(), "contributions are combined in ascending order by all who take them");
+  EXPECT_EQ(plan.why(),
+            "contributions are combined in ascending order by every rank that receives them");
   EXPECT_TRUE(Verify(plan).ok());
   for (const std::string& text : {PlanToText(plan), PlanToJson(plan)}) {
     EXPECT_EQ((text[0] == '{' ? PlanFromJson(text) : PlanFromText(text)).value(), plan) << text;

@@ -88,7 +88,7 @@ constexpr PlannerOption kTable[] = {
      [](Text text, Meshes, Options* o) { return Set(ParseRaggedSizes(text), &o->ragged_sizes); },
      [](const Options& o, Meshes) { return NameUnless(o.ragged_sizes, RaggedSizes::kCost); }},
     {"ordered_reductions", "--no-ordered-reductions", kSwitch, "",
-     "do not sum in order by messages and local sums; refuse promises that need it",
+     "no ordered sums by messages and local adds; fail if the promise needs them",
      "ordered_reductions",
      [](Text text, Meshes, Options* o) { return SetSwitch(text, &o->ordered_reductions); },
      [](const Options& o, Meshes) { return OffUnless(o.ordered_reductions); }},
@@ -116,8 +116,8 @@ constexpr PlannerOption kTable[] = {
      [](Text text, Meshes, Options* o) { return SetSwitch(text, &o->groups.allow_new_groups); },
      [](const Options& o, Meshes) { return OffUnless(o.groups.allow_new_groups); }},
     {"existing_groups", "--existing-groups", kGroups, "GROUPS",
-     "groups that exist: fsdp;ddp,fsdp (of the target's mesh 1:tp; none: -); default: those of "
-     "each mesh dim",
+     "existing groups, such as fsdp;ddp,fsdp (1:tp for the target's mesh, - for none; default: "
+     "those of each mesh dim)",
      "existing_groups",
      [](Text text, Meshes meshes, Options* o) {
        return Set(ParseMeshGroups(text, meshes), &o->groups.existing_groups);
@@ -135,7 +135,7 @@ constexpr PlannerOption kTable[] = {
      [](Text text, Meshes, Options* o) { return SetNumber(text, 1, &o->groups.expected_uses); },
      [](const Options& o, Meshes) { return Number(o.groups.expected_uses); }},
     {"max_work", "--max-work", kNumber, "N",
-     "most work of planning, in states, steps, ranks and messages (default 2^29, some seconds)",
+     "most work of planning, in states, steps, ranks and messages (default 2^29, a few seconds)",
      "max_work", [](Text text, Meshes, Options* o) { return SetNumber(text, 1, &o->max_work); },
      [](const Options& o, Meshes) { return NumberUnless(o.max_work, kDefaultMaxWork); }},
     {"native_invariance", "--native-invariance", kName, "OPS",
