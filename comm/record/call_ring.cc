@@ -302,7 +302,10 @@ void CallRing::Evict(CallSlot* slot) {
 bool CallRing::PollSlot(CallSlot* slot, const TickClock::Reading& now) {
   const int64_t issued_ns = now.ToNs(slot->issued);
   // Set once, since two readings of the clock would give different nanoseconds.
-  if (slot->started_ns < 0) slot->started_ns = LastReached(slot->After(), issued_ns, now.ns);
+  if (slot->started_ns < 0) {
+    slot->started_ns =
+        slot->num_after == 0 ? issued_ns : LastReached(slot->After(), issued_ns, now.ns);
+  }
   const int64_t ended_ns = LastReached(slot->Done(), issued_ns, now.ns);
   if (ended_ns < 0) return false;
   Source& source = sources_[slot->source];

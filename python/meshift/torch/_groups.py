@@ -55,14 +55,14 @@ class World:
     def room(self, sizes: tuple[int, int], like: torch.Tensor) -> Room:
         """Memory for workspace and scratch, of these numbers of elements. The next call reuses
         it."""
-        count = sizes[0] + sizes[1]
-        dtype, num_bytes = like.dtype, count * like.element_size()
-        if like.device.type != "cpu" or num_bytes > _KEPT_BYTES:
-            fresh: Room = torch.empty(count, dtype=dtype, device=like.device).split(sizes)
-            return fresh
-        kept = self._kept
-        room = kept.rooms.get((sizes, dtype))
+        kept, dtype = self._kept, like.dtype
+        room = kept.rooms.get((sizes, dtype)) if like.is_cpu else None
         if room is None:
+            count = sizes[0] + sizes[1]
+            num_bytes = count * like.element_size()
+            if not like.is_cpu or num_bytes > _KEPT_BYTES:
+                fresh: Room = like.new_empty(count).split(sizes)
+                return fresh
             if len(kept.rooms) >= MOST_REMEMBERED:
                 kept.rooms = {}
             if kept.memory.nbytes < num_bytes:

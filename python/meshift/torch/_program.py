@@ -19,7 +19,17 @@ from meshift.torch._collectives import Collectives
 from meshift.torch._counts import counted
 from meshift.torch._messages import Messages
 from meshift.torch._moves import without_moves
-from meshift.torch._pieces import Call, CallState, Memory, Part, Pieces, Place, Step, in_order
+from meshift.torch._pieces import (
+    Call,
+    CallState,
+    Memory,
+    Part,
+    Pieces,
+    Place,
+    Step,
+    View,
+    in_order,
+)
 from meshift.torch._specs import TORCH_DTYPES
 
 
@@ -57,6 +67,7 @@ class Executable:
         self.room: tuple[int, int] | None = (self._workspace, memory.scratch)
         if self.room == (0, 0):
             self.room = None
+        self._by_messages = any(each is not None and each.twin is not None for each in groups)
 
     def __call__(
         self, source: torch.Tensor, room: Sequence[torch.Tensor] | None, tag: int
@@ -83,9 +94,10 @@ class Executable:
     def _pieces(
         self, source: torch.Tensor, room: Sequence[torch.Tensor] | None, tag: int
     ) -> tuple[torch.Tensor, Pieces]:
-        target = torch.empty(self.target_shape, dtype=self.dtype, device=source.device)
+        target = source.new_empty(self.target_shape)
+        state = CallState(tag) if self._by_messages else None
         workspace, scratch = (None, None) if room is None else room
-        return target, (CallState(tag), source.view(-1), target.view(-1), workspace, scratch)
+        return target, (state, source.view(-1), target.view(-1), workspace, scratch)
 
 
 class _Compiler:
@@ -180,18 +192,25 @@ def _copies(copies: Sequence[Copy], width: int) -> Step:
             _reach(dst, dst_offset, shape, dst_strides),
         )
     ]
-    boxes = _merged(boxes)
+    pairs = [
+        (_box(dst, dst_offset, shape, dst_strides), _box(src, src_offset, shape, src_strides))
+        for src, src_offset, dst, dst_offset, shape, src_strides, dst_strides in _merged(boxes)
+    ]
 
-    def run(pieces: Pieces) -> None:
-        for src, src_offset, dst, dst_offset, shape, src_strides, dst_strides in boxes:
-            source, target = pieces[src], pieces[dst]
-            assert source is not None and target is not None
-            # The offset of as_strided counts from the start of the storage.
-            target.as_strided(shape, dst_strides, dst_offset + target.storage_offset()).copy_(
-                source.as_strided(shape, src_strides, src_offset + source.storage_offset())
-            )
+    def call(pieces: Pieces, leave: bool) -> None:
+        for target, source in pairs:
+            target(pieces).copy_(source(pieces))
 
-    return Step(_call(run), places)
+    return Step(call, places)
+
+
+def _box(space: int, offset: int, shape: Sequence[int], strides: Sequence[int]) -> View:
+    if offset == 0:
+        return lambda pieces: pieces[space].as_strided(shape, strides)
+    # The offset of as_strided counts from the start of the storage.
+    return lambda pieces: pieces[space].as_strided(
+        shape, strides, offset + pieces[space].storage_offset()
+    )
 
 
 def _reach(space: int, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Place:
