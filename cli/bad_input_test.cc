@@ -104,8 +104,10 @@ TEST(BadInput, Placements) {
     const char* placements;
     const char* message;
   } cases[] = {
-      {"f32[4]", "R", "1 placements for the 2 dims of mesh a=2,b=2"},
-      {"f32[4]", "R,R,R", "3 placements for the 2 dims of mesh a=2,b=2"},
+      {"f32[4]", "R",
+       "the number of placements is 1; expected 2, one for each dim of mesh a=2,b=2"},
+      {"f32[4]", "R,R,R",
+       "the number of placements is 3; expected 2, one for each dim of mesh a=2,b=2"},
       {"f32[4]", "S(1),R", "Shard(1) is out of range for a rank-1 tensor"},
       {"f32[4]", "S(-2),R", "Shard(-2) is out of range for a rank-1 tensor"},
       {"f32[4]", "S(0", "placements \"S(0\": expected \")\" at \"\""},
@@ -114,12 +116,12 @@ TEST(BadInput, Placements) {
       {"f32[4]", "X,R", "placements \"X,R\": expected R, S(dim), P or P(op) at \"X,R\""},
       {"f32[4]", "TP,R", "placements \"TP,R\": expected R, S(dim), P or P(op) at \"TP,R\""},
       {"f32[4]", "P(median),R",
-       "placements \"P(median),R\": unknown reduce op 'median'; expected one of sum avg min max "
-       "product and or "
-       "xor"},
+       "placements \"P(median),R\": unknown reduce op 'median'; expected one of: sum, avg, "
+       "min, max, product, and, or, xor"},
       {"f32[4]", "P,P(max)",
        "Partial(sum) and Partial(max) in one tensor: only sum and avg may mix"},
-      {"bool[4]", "P,R", "sum of bool is refused: bool takes and, or, xor, min, max"},
+      {"bool[4]", "P,R",
+       "sum of bool is refused: bool allows only 'and', 'or', 'xor', 'min' and 'max'"},
       {"f32[8]", "S(0)[0],S(0)[0]",
        "S(0)[0]: the positions in the shard order of tensor dim 0 must be 0 to 1, each once"},
       {"f32[8]", "S(0){3,4},R", "S(0){3,4}: the sizes add up to 7, tensor dim 0 has 8"},

@@ -64,7 +64,7 @@ absl::StatusOr<DeviceMesh> ReadMesh(const Json& json, std::string_view key) {
   const auto ranks_json = json.find("ranks");
   if (ranks_json != json.end() && !ranks_json->is_null()) {
     if (!ranks_json->is_array() || ranks_json->empty()) {
-      return InvalidArgument("ranks is {}; it must be null or a list of ranks",
+      return InvalidArgument("ranks is {}; it must be null or a list of at least one rank",
                              JsonQuote(*ranks_json));
     }
     for (const Json& rank : *ranks_json) {

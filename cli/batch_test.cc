@@ -157,7 +157,7 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
   ExpectError(R"({"mesh": {"dims": [["a", 0]]}})", code,
               "mesh: mesh dim 'a' has size 0; sizes are 1 or more");
   ExpectError(R"({"mesh": {"dims": [["a", 2]], "ranks": []}})", code,
-              "ranks is []; it must be null or a list of ranks");
+              "ranks is []; it must be null or a list of at least one rank");
   ExpectError(Line(R"("tensor": 3)"), code, "tensor is 3; it must be a string");
   ExpectError(Line(R"("tensor": "f32[8]", "from": "R,R")"), code, "key 'to' is missing");
   ExpectError(Line(R"("tensor": "f32[8", "from": "R,R", "to": "R,R")"), code,

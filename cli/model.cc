@@ -218,8 +218,9 @@ absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Par
   const auto marked = ParsePlacements(ReplaceWord(plain, "EP", "P"));
   if (!terms.ok() || !marked.ok()) return replicated;  // for Sharding::Parse to refuse
   if (static_cast<int>(terms->size()) != mesh.NumDims()) {
-    return InvalidArgument("{} placements for the {} dims of mesh {}", terms->size(),
-                           mesh.NumDims(), mesh.ToString());
+    return InvalidArgument(
+        "the number of placements is {}; expected {}, one for each dim of mesh {}", terms->size(),
+        mesh.NumDims(), mesh.ToString());
   }
   std::vector<int> dims;
   int64_t places = 1;

@@ -131,7 +131,7 @@ TEST(PlacementsFor, ExpertsNeedATensorDimEach) {
   EXPECT_EQ(Message(PlacementsFor("EP,EP", bias, mesh).status()),
             "EP over 2 mesh dims needs as many tensor dims; 'e.b' has 1");
   EXPECT_EQ(Message(PlacementsFor("EP,R,R", bias, mesh).status()),
-            "3 placements for the 2 dims of mesh ep=4,fsdp=2");
+            "the number of placements is 3; expected 2, one for each dim of mesh ep=4,fsdp=2");
 }
 
 TEST(Model, KnowsHowManyExpertsThereAre) {

@@ -234,8 +234,9 @@ class LogReader {
     if (begins({"Out", "of", "bounds", "values", ":"}) && words.size() >= 6) {
       const auto values = Integer(words[5]);
       if (!values || *values < 0 || !CheckedAdd(log_.out_of_bounds, *values, &log_.out_of_bounds)) {
-        return InvalidArgument("{}: the values out of bounds are {}; expected a number", At(number),
-                               Quoted(words[5]));
+        return InvalidArgument(
+            "{}: the number of out-of-bounds values is {}; it must be an integer of at least 0",
+            At(number), Quoted(words[5]));
       }
     }
     return absl::OkStatus();
@@ -517,7 +518,7 @@ class LogReader {
                           RoundedNumber* value) const {
     const auto parsed = ParseRounded(word);
     if (!parsed) {
-      return InvalidArgument("{}: the {} is {}; it must be a number", At(number), column,
+      return InvalidArgument("{}: {} is {}; it must be a number of at least 0", At(number), column,
                              Quoted(word));
     }
     *value = *parsed;

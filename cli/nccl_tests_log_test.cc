@@ -317,7 +317,7 @@ TEST(NcclTestsLog, WrongElementsAreCounted) {
   EXPECT_EQ(Told(head + Row(1 << 20, 1 << 18, "sum -1", 50, 1.75, "1e+20")),
             "line 12: there are 1e+20 wrong elements; there must be at most 10^15");
   EXPECT_EQ(Told(head + Row(1 << 20, 1 << 18, "sum -1", 50, 1.75, "-1")),
-            "line 12: the #wrong is \"-1\"; it must be a number");
+            "line 12: #wrong is \"-1\"; it must be a number of at least 0");
   // Old versions' `error` is a difference, not a count.
   EXPECT_EQ(Parsed(Devices({8}) + kOldRedopHead + Row(1 << 20, 1 << 18, "sum", 50, 1.75, "2e-07"))
                 .rows[0]
@@ -325,7 +325,8 @@ TEST(NcclTestsLog, WrongElementsAreCounted) {
             0);
   EXPECT_EQ(Parsed(AllReduce() + "# Out of bounds values : 3 FAILED\n").out_of_bounds, 3);
   EXPECT_EQ(Told(AllReduce() + "# Out of bounds values : -3 FAILED\n"),
-            "line 15: the values out of bounds are \"-3\"; expected a number");
+            "line 15: the number of out-of-bounds values is \"-3\"; it must be an integer of at "
+            "least 0");
 }
 
 TEST(NcclTestsLog, TablesOfSeveralKinds) {
@@ -424,12 +425,12 @@ TEST(NcclTestsLog, BadRows) {
        {"x", "-50.00", "inf", "nan", "50.", ".5", "5e", "5e+", "5e999", "5e+-3", "0x5", "1,5"}) {
     EXPECT_EQ(
         with(fmt::format("1048576 262144 float sum -1 {} 20.97 36.70 0 50.00 20.97 36.70 0", bad)),
-        fmt::format("line 3: the time is \"{}\"; it must be a number", bad));
+        fmt::format("line 3: time is \"{}\"; it must be a number of at least 0", bad));
   }
   EXPECT_EQ(with("1048576 262144 float sum -1 50.00 x 36.70 0 50.00 20.97 36.70 0"),
-            "line 3: the algbw is \"x\"; it must be a number");
+            "line 3: algbw is \"x\"; it must be a number of at least 0");
   EXPECT_EQ(with("1048576 262144 float sum -1 50.00 20.97 x 0 50.00 20.97 36.70 0"),
-            "line 3: the busbw is \"x\"; it must be a number");
+            "line 3: busbw is \"x\"; it must be a number of at least 0");
   EXPECT_EQ(with("1048576 262144 float sum -1 0.00 20.97 36.70 0 50.00 20.97 36.70 0"),
             "line 3: the time is 0 us; it must be between 0.001 and 10^12");
   EXPECT_EQ(with("1048576 262144 float sum -1 1e+13 20.97 36.70 0 50.00 20.97 36.70 0"),

@@ -60,8 +60,9 @@ class DictReader {
                          : key == "shape"         ? &has_shape
                                                   : nullptr;
       if (seen == nullptr) {
-        return InvalidArgument("the header has the key {}; it has descr, fortran_order and shape",
-                               Quoted(key));
+        return InvalidArgument(
+            "the header has the unknown key {}; expected only descr, fortran_order and shape",
+            Quoted(key));
       }
       if (*seen) return InvalidArgument("the header has the key {} twice", Quoted(key));
       *seen = true;
@@ -107,7 +108,7 @@ class DictReader {
     const char quote = rest_.empty() ? '\0' : rest_[0];
     if (quote != '\'' && quote != '"') return Unexpected("a string in quotes");
     const size_t end = rest_.find(quote, 1);
-    if (end == std::string_view::npos) return Unexpected("a string that ends");
+    if (end == std::string_view::npos) return Unexpected("a string with a closing quote");
     const std::string_view string = rest_.substr(1, end - 1);
     rest_.remove_prefix(end + 1);
     return string;

@@ -23,7 +23,7 @@ expect() {
 port=$((15000 + RANDOM % 15000))
 for given in "--timeout 2" ""; do
   # shellcheck disable=SC2086
-  expect "rank 1 of 2 does not come, as torchrun starts them ($given)" 1 'rank 0: exchange 0: nothing from ranks [{]1[}] within 2000 ms' \
+  expect "rank 1 of 2 does not come, as torchrun starts them ($given)" 1 'rank 0: exchange 0: ranks [{]1[}] have sent nothing within 2000 ms' \
     env MESHIFT_TIMEOUT_S=2 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$meshift" run --engine nccl $problem $given
 done
 # Somebody else answers where the hub should be.

@@ -17,7 +17,7 @@ std::string_view Refusal(ReduceOp op, DType dtype) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
     case ReduceOp::kProduct:
-      if (dtype == DType::kBool) return "bool takes and, or, xor, min, max";
+      if (dtype == DType::kBool) return "bool allows only 'and', 'or', 'xor', 'min' and 'max'";
       break;
     case ReduceOp::kMin:
     case ReduceOp::kMax:
@@ -26,7 +26,7 @@ std::string_view Refusal(ReduceOp op, DType dtype) {
     case ReduceOp::kAnd:
     case ReduceOp::kOr:
     case ReduceOp::kXor:
-      if (IsFloat(dtype) || IsComplex(dtype)) return "and, or, xor take bool and integers";
+      if (IsFloat(dtype) || IsComplex(dtype)) return "'and', 'or' and 'xor' need bool or integers";
       break;
   }
   return "";

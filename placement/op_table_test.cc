@@ -37,9 +37,9 @@ TEST(OpTable, Whole) {
       const ReduceOp op = static_cast<ReduceOp>(i);
       const absl::Status status = CheckReduce(op, dtype);
       std::string reason;
-      if (row[i] == 'b') reason = "bool takes and, or, xor, min, max";
+      if (row[i] == 'b') reason = "bool allows only 'and', 'or', 'xor', 'min' and 'max'";
       if (row[i] == 'o') reason = "complex numbers have no order";
-      if (row[i] == 'w') reason = "and, or, xor take bool and integers";
+      if (row[i] == 'w') reason = "'and', 'or' and 'xor' need bool or integers";
       if (row[i] == 's') reason = "f4e2m1 is a storage format and cannot be reduced";
       if (reason.empty()) {
         EXPECT_TRUE(status.ok()) << status;

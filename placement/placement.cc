@@ -30,7 +30,7 @@ absl::StatusOr<ReduceOp> ParseReduceOp(std::string_view name) {
     if (kOpNames[i] == name) return static_cast<ReduceOp>(i);
   }
   return InvalidArgument(
-      "unknown reduce op '{}'; expected one of sum avg min max product and or xor", name);
+      "unknown reduce op '{}'; expected one of: sum, avg, min, max, product, and, or, xor", name);
 }
 
 bool IsExact(ReduceOp op, DType dtype) {

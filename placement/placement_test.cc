@@ -20,7 +20,7 @@ TEST(ReduceOp, NamesParse) {
     EXPECT_EQ(*ParseReduceOp(kNames[i]), static_cast<ReduceOp>(i));
   }
   EXPECT_EQ(Message(ParseReduceOp("mean").status()),
-            "unknown reduce op 'mean'; expected one of sum avg min max product and or xor");
+            "unknown reduce op 'mean'; expected one of: sum, avg, min, max, product, and, or, xor");
 }
 
 TEST(ReduceOp, ExactInAnyOrder) {

@@ -255,12 +255,14 @@ absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
                                           std::vector<Cuts> cuts) {
   MESHIFT_ASSIGN_OR_RETURN(tensor, TensorType::Create(tensor.dtype, std::move(tensor.shape)));
   if (static_cast<int>(placements.size()) != mesh.NumDims()) {
-    return InvalidArgument("{} placements for the {} dims of mesh {}", placements.size(),
-                           mesh.NumDims(), mesh.ToString());
+    return InvalidArgument(
+        "the number of placements is {}; expected {}, one for each dim of mesh {}",
+        placements.size(), mesh.NumDims(), mesh.ToString());
   }
   const size_t rank = tensor.shape.size();
   if (!cuts.empty() && cuts.size() != rank) {
-    return InvalidArgument("{} shard orders for a rank-{} tensor", cuts.size(), rank);
+    return InvalidArgument("the number of shard orders is {}; expected {}, one for each tensor dim",
+                           cuts.size(), rank);
   }
   MESHIFT_RETURN_IF_ERROR(ResolveShards(mesh, tensor, &placements));
   MESHIFT_RETURN_IF_ERROR(CheckPartials(placements, tensor.dtype));

@@ -158,7 +158,8 @@ TEST(Sharding, StridedShardsAreAnOrder) {
             "mesh dims cut tensor dim 0");
   EXPECT_NE(message("a=2,b=4", "_S(0,0),S(0)"), "");
   EXPECT_NE(message("a=2,b=4", "_S(0,-4),S(0)"), "");
-  EXPECT_EQ(message("a=2,b=4", "_S(0,4)"), "1 placements for the 2 dims of mesh a=2,b=4");
+  EXPECT_EQ(message("a=2,b=4", "_S(0,4)"),
+            "the number of placements is 1; expected 2, one for each dim of mesh a=2,b=4");
   EXPECT_EQ(
       message("a=2,b=4", "_S(0,4),S(0)[0]"),
       "S(0) on mesh dim b: a position in the shard order cannot be combined with strided shards");
@@ -194,8 +195,10 @@ TEST(Sharding, Errors) {
     const char* placements;
     const char* message;
   } kCases[] = {
-      {"f32[8]", "a=2,b=3", "R", "1 placements for the 2 dims of mesh a=2,b=3"},
-      {"f32[8]", "a=2", "R,R", "2 placements for the 1 dims of mesh a=2"},
+      {"f32[8]", "a=2,b=3", "R",
+       "the number of placements is 1; expected 2, one for each dim of mesh a=2,b=3"},
+      {"f32[8]", "a=2", "R,R",
+       "the number of placements is 2; expected 1, one for each dim of mesh a=2"},
       {"f32[8,8]", "a=2", "S(2)", "Shard(2) is out of range for a rank-2 tensor"},
       {"f32[8,8]", "a=2", "S(-3)", "Shard(-3) is out of range for a rank-2 tensor"},
       {"f32[]", "a=2", "S(0)", "Shard(0) is out of range for a rank-0 tensor"},
@@ -228,7 +231,8 @@ TEST(Sharding, Errors) {
       {"f32[8]", "a=2,b=2", "P,P(max)",
        "Partial(sum) and Partial(max) in one tensor: only sum and avg may mix"},
       {"i32[8]", "a=2,b=2", "P(and),P(or)", "Partial(and) and Partial(or) in one tensor"},
-      {"bool[8]", "a=2", "P", "sum of bool is refused: bool takes and, or, xor, min, max"},
+      {"bool[8]", "a=2", "P",
+       "sum of bool is refused: bool allows only 'and', 'or', 'xor', 'min' and 'max'"},
       {"bool[8]", "a=1", "P(avg)", "avg of bool is refused"},
       {"c64[8]", "a=2", "P(min)", "min of c64 is refused: complex numbers have no order"},
       {"f4e2m1[8]", "a=2", "P", "sum of f4e2m1 is refused"},
@@ -256,7 +260,8 @@ TEST(Sharding, ErrorsOfCreate) {
   };
   EXPECT_EQ(error({}), "");
   EXPECT_EQ(error({{1, 0}, {}}), "");
-  EXPECT_EQ(error({{1, 0}}), "1 shard orders for a rank-2 tensor");
+  EXPECT_EQ(error({{1, 0}}),
+            "the number of shard orders is 1; expected 2, one for each tensor dim");
   EXPECT_EQ(error({{1}, {0}}), "[1] is not an order of the mesh dims [0,1] that cut tensor dim 0");
   EXPECT_EQ(error({{1, 1}, {}}),
             "[1,1] is not an order of the mesh dims [0,1] that cut tensor dim 0");

@@ -275,7 +275,7 @@ TEST(OracleCastTest, RefusesWhatHasNoDefinition) {
   EXPECT_EQ(refusal("f32[2]", "R,R", DType::kF4E2M1, {}), "Cannot cast f32 to f4e2m1");
   EXPECT_EQ(refusal("f32[2]", "P,R", DType::kF32, DType::kC64), "Cannot cast c64 to f32");
   EXPECT_EQ(refusal("i32[2]", "P(xor),R", DType::kI32, DType::kF32),
-            "xor of f32 is refused: and, or, xor take bool and integers");
+            "xor of f32 is refused: 'and', 'or' and 'xor' need bool or integers");
   // No reduction.
   EXPECT_EQ(refusal("f32[2]", "S(0),R", DType::kF16, DType::kBool), "");
 }

@@ -31,7 +31,7 @@ std::vector<std::string> Cells(const std::string& line) {
 
 struct Page {
   std::vector<std::vector<std::string>> table;  // the first on the page
-  std::map<std::string, std::string> reasons;   // "1": "bool takes ..."
+  std::map<std::string, std::string> reasons;   // "1": "bool allows ..."
 };
 
 Page ReadPage() {

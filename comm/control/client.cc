@@ -346,8 +346,8 @@ absl::StatusOr<std::string> Client::AwaitExchange(int64_t number,
           fmt::format("exchange {}: the hub in rank 0's process does not answer within {} ms",
                       number, limit + kAnswerTime.count()));
     }
-    std::string text = fmt::format("exchange {}: nothing from ranks {{{}}} within {} ms", number,
-                                   EncodeRanks(missing.ranks), limit);
+    std::string text = fmt::format("exchange {}: ranks {{{}}} have sent nothing within {} ms",
+                                   number, EncodeRanks(missing.ranks), limit);
     for (const std::string& note : missing.notes) text += "; " + note;
     return absl::DeadlineExceededError(text);
   }

@@ -56,7 +56,8 @@ absl::Status HubHandshake::Take(std::string_view bytes, std::string* said) {
   said->clear();
   taken_ += bytes.size();
   if (taken_ > kHandshakeBytes) {
-    return InvalidArgument("more than {} bytes before the hub has accepted it", kHandshakeBytes);
+    return InvalidArgument("it sent more than {} bytes before the hub accepted it",
+                           kHandshakeBytes);
   }
   if (!magic_) {
     bytes_ += bytes;

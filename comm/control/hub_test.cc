@@ -203,7 +203,7 @@ TEST(HubTest, RootsAndCallsThatAreLeftOpenHaveALimit) {
       const std::string name = "0,1#" + std::to_string(i);
       ASSERT_TRUE(one.Send({.kind = Kind::kJoin, .root = name, .text = "0,1"}).ok());
     }
-    EXPECT_EQ(told_why(&one), "it has opened 16384 roots, the limit");
+    EXPECT_EQ(told_why(&one), "it has opened 16384 roots; that is the limit");
   }
   const auto hub = *Hub::Start(2, kKey, std::nullopt);
   PlayedRank one = Come(hub.get(), 1, 2);
@@ -211,7 +211,8 @@ TEST(HubTest, RootsAndCallsThatAreLeftOpenHaveALimit) {
   for (int64_t call = 0; call <= static_cast<int64_t>(MessageRouter::kMaxCalls); ++call) {
     ASSERT_TRUE(one.Send({.kind = Kind::kAnnounce, .number = call, .root = "0,1#0"}).ok());
   }
-  EXPECT_EQ(told_why(&one), "one root has 4096 announced calls that are not settled, the limit");
+  EXPECT_EQ(told_why(&one),
+            "one root has 4096 calls on which its ranks have not agreed; that is the limit");
 }
 
 // When rank 0 leaves, the hub ends; the other ranks still receive rank 0's earlier frames.

@@ -177,7 +177,7 @@ absl::Status MessageRouter::OnJoin(int64_t sender, const Frame& frame) {
   if (roots_.count(frame.root) != 0) return Find(frame.root, sender).status();
   if (opened_[sender] >= kMaxRoots) {
     return absl::ResourceExhaustedError(
-        fmt::format("it has opened {} roots, the limit", kMaxRoots));
+        fmt::format("it has opened {} roots; that is the limit", kMaxRoots));
   }
   MESHIFT_ASSIGN_OR_RETURN(std::vector<int64_t> ranks, DecodeRanks(frame.text, world_size_));
   if (!std::binary_search(ranks.begin(), ranks.end(), sender)) {
@@ -215,8 +215,8 @@ absl::Status MessageRouter::OnAnnounce(int64_t sender, const Frame& frame) {
   const auto [root, place] = found;
   if (root == nullptr) return absl::OkStatus();
   if (root->calls.size() >= kMaxCalls && root->calls.count(frame.number) == 0) {
-    return absl::ResourceExhaustedError(
-        fmt::format("one root has {} announced calls that are not settled, the limit", kMaxCalls));
+    return absl::ResourceExhaustedError(fmt::format(
+        "one root has {} calls on which its ranks have not agreed; that is the limit", kMaxCalls));
   }
   Announced& call = root->calls[frame.number];
   if (call.settled != nullptr) {

@@ -211,8 +211,10 @@ TEST(TorchrunTest, ABadVariableIsNamed) {
   variables["LOCAL_WORLD_SIZE"] = "3";
   EXPECT_EQ(error(), "a local world size of 3 is not between 0 and 2");
   variables.erase("LOCAL_WORLD_SIZE");
-  EXPECT_NE(error().find("port 1 of 127.0.0.1: connect: Connection refused; MESHIFT_PORT names"),
-            std::string::npos)
+  EXPECT_NE(
+      error().find(
+          "port 1 of 127.0.0.1: connect: Connection refused; set MESHIFT_PORT to use another port"),
+      std::string::npos)
       << error();
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   EXPECT_NE(error().find("torchrun's store on port 1 of 127.0.0.1: connect"), std::string::npos)

@@ -390,7 +390,8 @@ TEST_F(FailureTest, EnginesRefuseBadArguments) {
             "the event is null or belongs to another engine");
   EXPECT_EQ(Message(engine(1).Synchronize(stream(0))),
             "the stream belongs to rank 0, not to rank 1");
-  EXPECT_EQ(Message(engine(1).FillZero(nullptr, 4, stream(1))), "4 elements to fill are null");
+  EXPECT_EQ(Message(engine(1).FillZero(nullptr, 4, stream(1))),
+            "the buffer to fill is null, but count is 4");
   EXPECT_EQ(Message(engine(1).FillZero(data(1), -4, stream(1))),
             "a count of -4 to fill is negative");
   EXPECT_EQ(Message(engine(1).Allocate(-1).status()),

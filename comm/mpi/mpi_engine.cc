@@ -405,7 +405,9 @@ absl::Status MpiEngine::Fill(const std::array<uint8_t, 16>& element, int64_t ele
                              void* data, int64_t count, Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
   if (count < 0) return InvalidArgument("a count of {} to fill is negative", count);
-  if (count > 0 && data == nullptr) return InvalidArgument("{} elements to fill are null", count);
+  if (count > 0 && data == nullptr) {
+    return InvalidArgument("the buffer to fill is null, but count is {}", count);
+  }
   auto task = mpi->state()->NewTask();
   task->kind = MpiTask::Kind::kFill;
   task->element = element;

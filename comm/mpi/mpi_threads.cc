@@ -9,9 +9,12 @@ absl::StatusOr<MpiThreads> MpiThreads::Query() {
   int finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
-  if (initialized == 0 || finalized != 0) {
-    return FailedPrecondition("MPI is {}; call MPI_Init or MPI_Init_thread first",
-                              finalized != 0 ? "finalized" : "not initialized");
+  if (finalized != 0) {
+    return FailedPrecondition(
+        "MPI has been finalized; the engine must be used before MPI_Finalize");
+  }
+  if (initialized == 0) {
+    return FailedPrecondition("MPI is not initialized; call MPI_Init or MPI_Init_thread first");
   }
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);

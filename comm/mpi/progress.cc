@@ -183,8 +183,8 @@ absl::Status Progress::AwaitMain(Done done) {
     if (NowNs() - begin_ns > timeout_ns) {
       const MutexLock lock(mutex_);
       error_ = absl::DeadlineExceededError(fmt::format(
-          "a thread that may not call MPI ({}) waits for work, and the thread that may has not "
-          "advanced it for {} ms",
+          "a thread that may not call MPI ({}) waits for work that only the thread that "
+          "initialized MPI can advance; that thread has not done so for {} ms",
           threads_.level(), timeout_ns / kMs));
       given_up_.store(true, std::memory_order_release);
       return error_;

@@ -552,9 +552,9 @@ TEST_F(NcclEngineTest, Refusals) {
   refuses(world.Broadcast(nullptr, 1, DType::kU8, 0, *stream),
           "broadcast of 1 elements: the send buffer is null");
   refuses(world.Broadcast(nullptr, 0, DType::kU8, 2, *stream),
-          "a broadcast from member 2 of group {0,1}");
+          "broadcast: root 2 is not a member of group {0,1}; expected 0 to 1");
   refuses(world.SendRecv({{0, nullptr, 0}}, {}, DType::kU8, *stream),
-          "a message between member 0 and member 0 of group {0,1}");
+          "send_recv: member 0 of group {0,1} has peer 0; a peer must be another member, 0 to 1");
   refuses(engine.Split(world, {0, 2}, 0, {}).status(), "group {0,2} is not part of group {0,1}");
   refuses(engine.Split(world, {1, 0}, 0, {}).status(),
           "the ranks of group {1,0} are not strictly ascending");

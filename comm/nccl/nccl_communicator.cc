@@ -161,8 +161,9 @@ absl::Status NcclCommunicator::AllToAll(const void* send, void* recv, int64_t co
 absl::Status NcclCommunicator::CheckMessages(absl::Span<const PeerMessage> messages) const {
   for (const PeerMessage& message : messages) {
     if (message.peer < 0 || message.peer >= size() || message.peer == rank()) {
-      return InvalidArgument("a message between member {} and member {} of {}", rank(),
-                             message.peer, group_->ToString());
+      return InvalidArgument(
+          "send_recv: member {} of {} has peer {}; a peer must be another member, 0 to {}", rank(),
+          group_->ToString(), message.peer, size() - 1);
     }
     MESHIFT_RETURN_IF_ERROR(CheckBuffers("send_recv", message.count, message.data, message.data));
   }
@@ -229,7 +230,8 @@ absl::Status NcclCommunicator::Broadcast(void* data, int64_t count, DType dtype,
                                          Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *context_));
   if (root < 0 || root >= size()) {
-    return InvalidArgument("a broadcast from member {} of {}", root, group_->ToString());
+    return InvalidArgument("broadcast: root {} is not a member of {}; expected 0 to {}", root,
+                           group_->ToString(), size() - 1);
   }
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("broadcast", count, data, data));
   MESHIFT_RETURN_IF_ERROR(context_->Health());

@@ -1,5 +1,7 @@
 #include "comm/program/step_lowering.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <optional>
@@ -84,8 +86,10 @@ absl::StatusOr<Reduction> StepLowering::ReductionOf(const Step& step) const {
   if (!step.reduce_op) return InvalidArgument("{} has no reduce_op", step.ToString());
   Reduction reduction{.op = *step.reduce_op, .divisor = step.divisor.value_or(1)};
   if (reduction.divisor < 1 || (reduction.op == ReduceOp::kAvg) != step.divisor.has_value()) {
-    return InvalidArgument("{}: divisor {} is invalid for {}", step.ToString(), reduction.divisor,
-                           Name(reduction.op));
+    return InvalidArgument(
+        "{}: the divisor of {} is {}; avg needs one of at least 1, and other ops must have none",
+        step.ToString(), Name(reduction.op),
+        step.divisor ? fmt::format("{}", *step.divisor) : "null");
   }
   if (step.reduce_block) {
     reduction.block = *step.reduce_block;

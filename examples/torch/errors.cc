@@ -168,7 +168,8 @@ void CheckArguments() {
   });
   Throws<c10::ValueError>("-1", [&] { redistribute.Wrap(at::zeros({2, 3}), {-1, 3}, "S(0)"); });
   Throws<c10::ValueError>("Shard(7)", [&] { redistribute(rows, "S(7)"); });
-  Throws<c10::ValueError>("2 placements for the 1 dims", [&] { redistribute(rows, "R,R"); });
+  Throws<c10::ValueError>("the number of placements is 2; expected 1",
+                          [&] { redistribute(rows, "R,R"); });
   Throws<c10::ValueError>("source is f32[1,3]; rank 0 holds f32[2,3]", [&] {
     redistribute({rows.local.narrow(0, 0, 1), sharding}, "R");
   });

@@ -76,8 +76,8 @@ absl::Status CheckGroupBudget(const GroupBudget& budget) {
     }
     for (const int d : dims) {
       if (0 <= d && d < mesh.NumDims()) continue;
-      return InvalidArgument("existing group {} is over mesh dim {}; mesh {} has {}", i, d,
-                             mesh.ToString(), mesh.NumDims());
+      return InvalidArgument("existing group {} names mesh dim {}; mesh {} has dims 0 to {}", i, d,
+                             mesh.ToString(), mesh.NumDims() - 1);
     }
   }
   return absl::OkStatus();
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
   std::vector<MeshGroups> groups;
   absl::flat_hash_set<std::string> seen;
   if (text == "-") return groups;
-  if (meshes.empty()) return InvalidArgument("groups '{}' of no mesh", text);
+  if (meshes.empty()) return InvalidArgument("groups '{}' cannot be read: no mesh is given", text);
   for (const absl::string_view part :
        absl::StrSplit(absl::string_view(text.data(), text.size()), ';')) {
     if (part.empty()) {

@@ -98,7 +98,8 @@ TEST(GroupBudgetTest, BadTextNamesTheValue) {
   for (const auto& [text, message] : cases) {
     EXPECT_EQ(ParseMeshGroups(text, meshes).status(), absl::InvalidArgumentError(message));
   }
-  EXPECT_EQ(ParseMeshGroups("*", {}).status(), absl::InvalidArgumentError("groups '*' of no mesh"));
+  EXPECT_EQ(ParseMeshGroups("*", {}).status(),
+            absl::InvalidArgumentError("groups '*' cannot be read: no mesh is given"));
 }
 
 TEST(GroupBudgetTest, BadBudgetsAreRefused) {
@@ -111,7 +112,7 @@ TEST(GroupBudgetTest, BadBudgetsAreRefused) {
       {{.allow_new_groups = false, .existing_groups = {{{mesh, {}}}}},
        "existing group 0 is over no dims of mesh a=2,b=2"},
       {{.allow_new_groups = false, .existing_groups = {{{mesh, {0}}, {mesh, {2}}}}},
-       "existing group 1 is over mesh dim 2; mesh a=2,b=2 has 2"},
+       "existing group 1 names mesh dim 2; mesh a=2,b=2 has dims 0 to 1"},
   };
   for (const auto& [budget, message] : cases) {
     EXPECT_EQ(MakePlan(from, to, {.groups = budget}).status(), absl::InvalidArgumentError(message));

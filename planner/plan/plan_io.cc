@@ -186,7 +186,9 @@ absl::StatusOr<DeviceMesh> Reader::ReadMesh(const Json& json) {
       MESHIFT_ASSIGN_OR_RETURN(const int64_t value, Integer("ranks", rank));
       ranks.push_back(value);
     }
-    if (ranks.empty()) return Fault("mesh", "'ranks' is an empty list; a mesh has a rank at least");
+    if (ranks.empty()) {
+      return Fault("mesh", "'ranks' is an empty list; a mesh has at least one rank");
+    }
   }
   absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Create(std::move(dims), std::move(ranks));
   if (!mesh.ok()) return Fault("mesh", Message(mesh.status()));

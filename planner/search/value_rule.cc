@@ -61,12 +61,13 @@ std::string ValueRule::WhyNot(const State& state) const {
                          ExactBytesText(max_bytes_));
     }
     if (max_bytes_ == kSmallValue) {
-      return fmt::format("{} takes {}, more than {}, source and target", value, bytes,
-                         ExactBytesText(max_bytes_));
+      return fmt::format(
+          "{} takes {}, more than {}, the default of max_value for a small source and target",
+          value, bytes, ExactBytesText(max_bytes_));
     }
     return fmt::format(
         "{} takes {}, more than 1.25 times the {} ({})", value, bytes,
-        larger > of_ends ? "source in the dtype of reductions" : "larger of source and target",
+        larger > of_ends ? "source in the reduce dtype" : "larger of source and target",
         ExactBytesText(larger));
   }
   const Pieces pieces = TooManyPieces(state);

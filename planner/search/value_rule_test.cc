@@ -37,7 +37,8 @@ TEST(ValueRuleTest, AQuarterMoreThanTheEndsAndFourMebibytes) {
             "source and target (16 MiB)");
   const Problem middle = MakeProblem("a=2,b=2", "f32[1024,2048]", "S(0),S(0)", "S(1),S(1)");
   EXPECT_EQ(ValueRule(middle, std::nullopt).WhyNot(whole),
-            "the intermediate value R,R in f32 takes 8 MiB, more than 4 MiB, source and target");
+            "the intermediate value R,R in f32 takes 8 MiB, more than 4 MiB, the default of "
+            "max_value for a small source and target");
 }
 
 TEST(ValueRuleTest, ANumberIsAskedFor) {

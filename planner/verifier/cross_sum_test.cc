@@ -76,7 +76,7 @@ TEST(VerifierCrossSumTest, WithStepsOnBothMeshes) {
                         {{kAllReduce, "a", "R,P", 16, 16, 16, StepSizes::kEven, ReduceOp::kAvg, 2},
                          Add("R", 16, 16, 16)},
                         48)),
-            "0 data: an average of i32 is not the last reduction; step 1 reduces");
+            "0 data: an average of i32 must be the last reduction, but step 1 reduces after it");
   EXPECT_EQ(Judge(Cross(
                 "a=2", "c=1@4", "i32[4]", "R", "R",
                 {{kMask, "a", "P(avg)", 16, 16, 0}, Add("R", 16, 16, 16, ReduceOp::kAvg, 2)}, 48)),
@@ -110,7 +110,10 @@ TEST(VerifierCrossSumTest, KeepsEveryPromise) {
                           {{kMask, "b", "P,P", 16, 16, 0}, Add("R", 16, 16, 32)}, 80));
   EXPECT_EQ(Judge(plan), "");
   plan.kept = Reproducibility::kOrdered;
-  EXPECT_EQ(Judge(plan), "1 promise: it reduces over a,b; source and target are reduced over a");
+  EXPECT_EQ(
+      Judge(plan),
+      "1 promise: it reduces over a,b; it must reduce over exactly the mesh dims that are partial "
+      "in the source: a");
 }
 
 // A right plan with one field changed.

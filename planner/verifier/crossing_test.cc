@@ -265,7 +265,7 @@ TEST(VerifierCrossingTest, WrongPlans) {
          {kAllReduce, "b", "R,R", 16, 16, 16},
          Exchange("R", 16, 16, 16)},
         32},
-       "0 data: an average of i32 is not the last reduction; step 1 reduces"},
+       "0 data: an average of i32 must be the last reduction, but step 1 reduces after it"},
       {{"a=2",
         "b=2@2-3",
         "i32[4]",
@@ -309,9 +309,10 @@ TEST(VerifierCrossingTest, WrongPromisesAndCasts) {
       32));
   ASSERT_EQ(Judge(plan), "");
   plan.kept = Reproducibility::kBatchInvariant;
-  EXPECT_EQ(Judge(plan),
-            "2 promise: it reduces over b of the target's mesh; source and target are reduced over "
-            "");
+  EXPECT_EQ(
+      Judge(plan),
+      "2 promise: it reduces over b of the target's mesh; it must reduce over exactly the mesh "
+      "dims that are partial in the source: none");
   // In order, over exactly the source's partial dims: right, as on one mesh.
   const Cross ordered = {
       "a=2,c=2", "b=2@4-5",

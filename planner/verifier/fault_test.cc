@@ -29,7 +29,7 @@ TEST(VerifierFaultTest, WrongSteps) {
       {{"a=2", "f32[4]", "S(0)", "R", {{kAllReduce, "a", "R", 8, 16, 8}}, 0},
        "0 after: tensor dim 0 is cut by [] after all_reduce; it must be cut by [a]"},
       {{"a=2", "f32[4]", "P", "R", {{kExchange, "a", "R", 16, 16, 8}}, 0},
-       "0 mesh_dims: mesh_dims are a; the cuts that change are none"},
+       "0 mesh_dims: mesh_dims are a, but no cut changes"},
       {{"a=2", "f32[4]", "P", "S(0)", {{kSlice, "a", "S(0)", 16, 8, 0}}, 0},
        "0 data: mesh dim a is P before the step: contributions would be lost"},
       {{"a=2", "f32[4]", "P", "S(0)", {{kExchange, "a", "S(0)", 16, 8, 8}}, 0},
@@ -64,8 +64,8 @@ TEST(VerifierFaultTest, WrongSteps) {
         "S(0)[1],S(0)[0]",
         {{kSlice, "a,b", "S(0)[1],S(0)[0]", 4, 4, 0}},
         0},
-       "0 op: slice needs mesh dim b replicated before the step, or at a later place in the order "
-       "of cuts after it"},
+       "0 op: mesh dim b cuts tensor dim 0 before slice; after it, that cut must be at a later "
+       "place in the order of cuts"},
       {{"a=2", "f32[4]", "S(0)", "P(avg)", {{kMask, "a", "P(avg)", 8, 16, 0}}, 0},
        "0 data: mesh dim a is S(0) before the step: avg has no identity to fill the other elements "
        "with"},
@@ -81,7 +81,7 @@ TEST(VerifierFaultTest, WrongSteps) {
       {{"a=2", "f32[4]", "R", "R", {{kSlice, "a", "R", 16, 16, 0}}, 0},
        "0 after: mesh dim a is R after slice; it must be a shard"},
       {{"a=2", "f32[4]", "S(0)", "S(0)", {{kPermute, "a", "S(0)", 8, 8, 8}}, 0},
-       "0 mesh_dims: mesh_dims are a; the cuts that change are none"},
+       "0 mesh_dims: mesh_dims are a, but no cut changes"},
       {{"a=2,b=1", "f32[4]", "P,R", "R,R", {{kAllReduce, "a,b", "R,R", 16, 16, 16}}, 0},
        "0 mesh_dims: mesh dim b has size 1: nothing happens over it"},
       {{"a=2", "f32[4]", "P", "R", {{kAllReduce, "", "R", 16, 16, 16}}, 0},
@@ -104,7 +104,7 @@ TEST(VerifierFaultTest, WrongSteps) {
         {{kAllReduce, "a", "R,P", 16, 16, 16, StepSizes::kEven, ReduceOp::kAvg, 2},
          {kAllReduce, "b", "R,R", 16, 16, 16}},
         16},
-       "0 data: an average of i32 is not the last reduction; step 1 reduces"},
+       "0 data: an average of i32 must be the last reduction, but step 1 reduces after it"},
       {{"a=2",
         "i32[4]",
         "R",
@@ -122,7 +122,7 @@ TEST(VerifierFaultTest, WrongSteps) {
       {{"a=2", "f32[4]", "R", "S(0)", {{kSlice, "a", "S(0){3,1}", 16, 12, 0}}, 0},
        "- target: the last step leaves S(0){3,1}; the target is S(0)"},
       {{"a=2,b=2", "f32[4]", "S(0){3,1},P", "S(0),R", {{kAllReduce, "b", "S(0),R", 12, 8, 12}}, 0},
-       "0 after: the sizes of the cuts of tensor dim 0 are none after all_reduce; they must be "
+       "0 after: tensor dim 0 has no ragged sizes after all_reduce; it must have the ragged sizes "
        "{3,1}"},
       {{"a=2,b=2",
         "f32[4]",

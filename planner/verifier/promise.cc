@@ -107,9 +107,12 @@ class PromiseRules {
     const bool on_source = view.mesh_before() == plan_.from_mesh;
     const DimSet reduced = view.ReducedDims();
     if (on_source && reduced == right) return std::nullopt;
-    return Fault(first, "it reduces over {}{}; source and target are reduced over {}",
+    return Fault(first,
+                 "it reduces over {}{}; it must reduce over exactly the mesh dims that are partial "
+                 "in the source{}: {}",
                  view.mesh_shape_before().Names(reduced), on_source ? "" : " of the target's mesh",
-                 views_.front().mesh_shape_before().Names(right));
+                 one_mesh ? " and not in the target" : "",
+                 right.empty() ? "none" : views_.front().mesh_shape_before().Names(right));
   }
 
   // The fault of a reduction for which the plan has no proof.

@@ -153,7 +153,10 @@ TEST(VerifierPromiseTest, OrderedReductions) {
   plan.steps[1].reduce_order = ReduceOrder::kAscending;
   EXPECT_EQ(Judge(plan), "");
   plan.kept = Reproducibility::kBatchInvariant;
-  EXPECT_EQ(Judge(plan), "1 promise: it reduces over a,b; source and target are reduced over a");
+  EXPECT_EQ(
+      Judge(plan),
+      "1 promise: it reduces over a,b; it must reduce over exactly the mesh dims that are partial "
+      "in the source and not in the target: a");
 }
 
 TEST(VerifierPromiseTest, NativeReductionsThatTreatElementsAlike) {

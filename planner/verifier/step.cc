@@ -81,8 +81,8 @@ Result CheckKinds(const StepView& view) {
 }
 
 std::string SizesText(const Sizes& sizes) {
-  if (sizes.empty()) return "none";
-  return fmt::format("{{{}}}", fmt::join(sizes.begin(), sizes.end(), ","));
+  if (sizes.empty()) return "no ragged sizes";
+  return fmt::format("the ragged sizes {{{}}}", fmt::join(sizes.begin(), sizes.end(), ","));
 }
 
 // Checks the change of the order of cuts of each tensor dim.
@@ -90,10 +90,13 @@ Result CheckCuts(const StepView& view) {
   const Step& step = view.step;
   if (PlacesMovingDims(step.op)) {
     if (step.mesh_dims == view.change.moving) return std::nullopt;
-    return MakeViolation(
-        "mesh_dims", "mesh_dims are {}; the cuts that change are {}",
-        view.mesh_shape.Names(step.mesh_dims),
-        view.change.moving.empty() ? "none" : view.mesh_shape.Names(view.change.moving));
+    const std::string mesh_dims = view.mesh_shape.Names(step.mesh_dims);
+    if (view.change.moving.empty()) {
+      return MakeViolation("mesh_dims", "mesh_dims are {}, but no cut changes", mesh_dims);
+    }
+    return MakeViolation("mesh_dims",
+                         "mesh_dims are {}, but the mesh dims whose cuts change are {}", mesh_dims,
+                         view.mesh_shape.Names(view.change.moving));
   }
   for (const CutChange& cut : view.change.cuts) {
     const Cuts& before = view.before.cuts[cut.tensor_dim];
@@ -117,9 +120,8 @@ Result CheckCuts(const StepView& view) {
       const Sizes& have = view.after.sizes[cut.tensor_dim];
       const Sizes want = keeps_first ? sizes : Sizes{};
       if (have == want) continue;
-      return MakeViolation(
-          "after", "the sizes of the cuts of tensor dim {} are {} after {}; they must be {}",
-          cut.tensor_dim, SizesText(have), Name(step.op), SizesText(want));
+      return MakeViolation("after", "tensor dim {} has {} after {}; it must have {}",
+                           cut.tensor_dim, SizesText(have), Name(step.op), SizesText(want));
     }
     return MakeViolation("after", "tensor dim {} is cut by [{}] after {}; it must be cut by [{}]",
                          cut.tensor_dim, view.mesh_shape.Names(view.after.cuts[cut.tensor_dim]),
@@ -283,9 +285,9 @@ Result CheckPlaces(const StepView& view) {
         if (place > static_cast<int>(i) && place < static_cast<int>(cut.after.size())) continue;
         return MakeViolation(
             "op",
-            "slice needs mesh dim {} replicated before the step, or at a later place in "
-            "the order of cuts after it",
-            view.Name(d));
+            "mesh dim {} cuts tensor dim {} before slice; after it, that cut must be at a later "
+            "place in the order of cuts",
+            view.Name(d), cut.tensor_dim);
       }
       const bool gathers = step.op == StepOp::kAllGather || step.op == StepOp::kMask;
       if (!gathers || Contains(step.mesh_dims, d)) continue;

@@ -265,7 +265,8 @@ Result Verifier::CheckAverages() const {
     }
     if (!view.Reduces() || !IsInteger(view.before.dtype)) continue;
     if (averaged) {
-      return Fault(averaged, "data", "an average of {} is not the last reduction; step {} reduces",
+      return Fault(averaged, "data",
+                   "an average of {} must be the last reduction, but step {} reduces after it",
                    Name(view.before.dtype), i);
     }
     if (view.step.reduce_op != ReduceOp::kAvg) continue;

@@ -122,7 +122,7 @@ TEST(VerifierTest, Casts) {
                        32,
                        kI32,
                        kI32}),
-            "1 data: an average of i32 is not the last reduction; step 2 reduces");
+            "1 data: an average of i32 must be the last reduction, but step 2 reduces after it");
 }
 
 // Elements of 4 bits.

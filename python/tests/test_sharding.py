@@ -61,7 +61,7 @@ def test_shards_are_in_order_of_the_mesh():
         ("x[4]", "R,R", "x"),
         ("f32[4", "R,R", "expected"),
         ("f32[-1]", "R,R", "-1"),
-        ("f32[4]", "R", "1 placements for the 2 dims"),
+        ("f32[4]", "R", "the number of placements is 1; expected 2"),
         ("f32[4]", "R,S(1)", "1"),
         ("f32[4]", "R,X", "X"),
         ("bool[4]", "R,P", "bool"),

@@ -151,7 +151,10 @@ def require_placements(
         if not isinstance(placement, Placement):
             raise TypeError(f"{placement!r} is a {type(placement).__name__}, not a Placement")
     if len(placements) != mesh.ndim:
-        raise ValueError(f"{placements}: {len(placements)} placements for {mesh.ndim} mesh dims")
+        raise ValueError(
+            f"{placements}: the number of placements is {len(placements)}; expected {mesh.ndim}, "
+            f"one for each mesh dim"
+        )
     return tuple(_from_the_front(placement, ndim) for placement in placements)
 
 
