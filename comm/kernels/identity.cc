@@ -170,7 +170,8 @@ void FillElements(const std::array<uint8_t, 16>& element, int64_t bytes, void* d
 absl::Status FillIdentity(DType dtype, ReduceOp op, void* data, int64_t count) {
   MESHIFT_ASSIGN_OR_RETURN(const Element element, IdentityOf(dtype, op));
   if (count < 0) return InvalidArgument("a count of {} is negative", count);
-  if (count > 0 && data == nullptr) return InvalidArgument("{} elements to fill are null", count);
+  if (count > 0 && data == nullptr)
+    return InvalidArgument("the buffer to fill is null, but the count is {}", count);
   FillElements(element, BitWidth(dtype) / 8, data, count);
   return absl::OkStatus();
 }

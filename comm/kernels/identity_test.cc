@@ -70,7 +70,7 @@ TEST(Identity, RefusesWhatHasNone) {
   EXPECT_EQ(Hex(DType::kF4E2M1, ReduceOp::kSum),
             "sum of f4e2m1 is refused: f4e2m1 is a storage format and cannot be reduced");
   EXPECT_EQ(Message(FillIdentity(DType::kF32, ReduceOp::kSum, nullptr, 3)),
-            "3 elements to fill are null");
+            "the buffer to fill is null, but the count is 3");
   EXPECT_EQ(Message(FillIdentity(DType::kF32, ReduceOp::kSum, nullptr, -3)),
             "a count of -3 is negative");
 }

@@ -254,10 +254,11 @@ absl::Status CheckReduceInOrder(Inputs inputs, const void* out, int64_t count, D
   if (inputs.empty()) return InvalidArgument("a reduction has no inputs");
   if (count < 0) return InvalidArgument("a count of {} to reduce is negative", count);
   if (count == 0) return absl::OkStatus();
-  if (out == nullptr) return InvalidArgument("{} elements to reduce into are null", count);
+  if (out == nullptr)
+    return InvalidArgument("the output of a reduction is null, but the count is {}", count);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == nullptr) {
-      return InvalidArgument("{} elements to reduce are null in input {}", count, i);
+      return InvalidArgument("input {} of a reduction is null, but the count is {}", i, count);
     }
   }
   return absl::OkStatus();

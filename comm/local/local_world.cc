@@ -374,7 +374,8 @@ absl::Status LocalEngine::Fill(const std::array<uint8_t, 16>& element, int64_t e
                                void* data, int64_t count, Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
   if (count < 0) return InvalidArgument("a count of {} to fill is negative", count);
-  if (count > 0 && data == nullptr) return InvalidArgument("{} elements to fill are null", count);
+  if (count > 0 && data == nullptr)
+    return InvalidArgument("the buffer to fill is null, but the count is {}", count);
   Task task;
   task.kernel = std::make_unique<FillKernel>(element, element_bytes, data, count);
   world_->scheduler->Enqueue(*local, std::move(task));

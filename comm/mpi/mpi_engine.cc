@@ -318,7 +318,7 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
       if (missing >= 0) {
         group
             .Fail(absl::DeadlineExceededError(
-                fmt::format("{}: rank {} has not freed its symmetric memory for {} ms",
+                fmt::format("{}: rank {} has not freed its symmetric memory within {} ms",
                             group.name(), group.rank_of(missing), timeout_ns / 1'000'000)))
             .IgnoreError();
       }
@@ -405,7 +405,8 @@ absl::Status MpiEngine::Fill(const std::array<uint8_t, 16>& element, int64_t ele
                              void* data, int64_t count, Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
   if (count < 0) return InvalidArgument("a count of {} to fill is negative", count);
-  if (count > 0 && data == nullptr) return InvalidArgument("{} elements to fill are null", count);
+  if (count > 0 && data == nullptr)
+    return InvalidArgument("the buffer to fill is null, but the count is {}", count);
   auto task = mpi->state()->NewTask();
   task->kind = MpiTask::Kind::kFill;
   task->element = element;
