@@ -62,7 +62,7 @@ TEST_F(Explanations, ListAlternatives) {
 TEST_F(Explanations, GiveReasons) {
   auto alternative = Sized<meshift_alternative>();
   EXPECT_FINE(meshift_explanation_get(explanation_, 1, &alternative, error));
-  EXPECT_THAT(alternative.reason, HasSubstr("1 collective more"));
+  EXPECT_THAT(alternative.reason, HasSubstr("1 more collective"));
 }
 
 TEST_F(Explanations, SayWhatTimeIsMadeOf) {

@@ -57,8 +57,8 @@ TEST(BadInput, Tensors) {
       {"f32[9223372036854775808]", "9223372036854775808 does not fit 64 bits"},
       {"f32[4294967296,4294967296]", "f32[4294967296,4294967296] has more than 2^63 - 1 elements"},
       {"f32[4611686018427387904]", "f32[4611686018427387904] has more than 2^63 - 1 bytes"},
-      {"f32[4", "expected \"]\" at \"\""},
-      {"f32", "expected \"[\" at \"\""},
+      {"f32[4", "expected \"]\" at the end"},
+      {"f32", "expected \"[\" at the end"},
       {"f32[4]x", "expected the end at \"x\""},
       {"f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
        "f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1] has 17 dims; at most 16 are allowed"},
@@ -110,9 +110,9 @@ TEST(BadInput, Placements) {
        "the number of placements is 3; expected 2, one for each dim of mesh a=2,b=2"},
       {"f32[4]", "S(1),R", "Shard(1) is out of range for a rank-1 tensor"},
       {"f32[4]", "S(-2),R", "Shard(-2) is out of range for a rank-1 tensor"},
-      {"f32[4]", "S(0", "placements \"S(0\": expected \")\" at \"\""},
-      {"f32[4]", "R,", "placements \"R,\": expected R, S(dim), P or P(op) at \"\""},
-      {"f32[4]", "", "placements \"\": expected R, S(dim), P or P(op) at \"\""},
+      {"f32[4]", "S(0", "placements \"S(0\": expected \")\" at the end"},
+      {"f32[4]", "R,", "placements \"R,\": expected R, S(dim), P or P(op) at the end"},
+      {"f32[4]", "", "placements \"\": expected R, S(dim), P or P(op) at the end"},
       {"f32[4]", "X,R", "placements \"X,R\": expected R, S(dim), P or P(op) at \"X,R\""},
       {"f32[4]", "TP,R", "placements \"TP,R\": expected R, S(dim), P or P(op) at \"TP,R\""},
       {"f32[4]", "P(median),R",
@@ -124,7 +124,7 @@ TEST(BadInput, Placements) {
        "sum of bool is refused: bool allows only 'and', 'or', 'xor', 'min' and 'max'"},
       {"f32[8]", "S(0)[0],S(0)[0]",
        "S(0)[0]: the positions in the shard order of tensor dim 0 must be 0 to 1, each once"},
-      {"f32[8]", "S(0){3,4},R", "S(0){3,4}: the sizes add up to 7, tensor dim 0 has 8"},
+      {"f32[8]", "S(0){3,4},R", "S(0){3,4}: the sizes add up to 7, but tensor dim 0 has size 8"},
       {"f4e2m1[6]", "S(0),R", "f4e2m1[6]: mesh dim a cuts tensor dim 0 inside a byte"},
   };
   for (const auto& [tensor, placements, message] : cases) {
@@ -145,7 +145,7 @@ TEST(BadInput, TargetsThatCannotBeReached) {
       {"P(max)", "P",
        "P(max) -> P on mesh dim 'a': a partial value cannot change its op without being reduced"},
       {"S(0)", "P(avg)", "S(0) -> P(avg) on mesh dim 'a': a shard cannot become a partial average"},
-      {"S(0){3,4}", "R", "--from: S(0){3,4}: the sizes add up to 7, tensor dim 0 has 8"},
+      {"S(0){3,4}", "R", "--from: S(0){3,4}: the sizes add up to 7, but tensor dim 0 has size 8"},
       {"R", "S(0){3,4,1}", "--to: S(0){3,4,1} has 3 sizes for the 2 coordinates of mesh dim a"},
   };
   for (const auto& [from, to, message] : cases) {

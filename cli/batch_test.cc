@@ -161,7 +161,7 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
   ExpectError(Line(R"("tensor": 3)"), code, "tensor is 3; it must be a string");
   ExpectError(Line(R"("tensor": "f32[8]", "from": "R,R")"), code, "key 'to' is missing");
   ExpectError(Line(R"("tensor": "f32[8", "from": "R,R", "to": "R,R")"), code,
-              R"(tensor 'f32[8': expected \"]\" at \"\")");
+              R"(tensor 'f32[8': expected \"]\" at the end)");
   ExpectError(Line(R"("tensor": "f32[8]", "from": "S(1),R", "to": "R,R")"), code,
               "from: Shard(1) is out of range for a rank-1 tensor");
   ExpectError(Line(R"("tensor": "f32[8]", "from": "R,R", "to": "S(1),R")"), code,

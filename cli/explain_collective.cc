@@ -44,7 +44,7 @@ absl::StatusOr<NcclTestsOp> ParseCollective(const std::string& text) {
   if (!op || std::find(kCollectives.begin(), kCollectives.end(), *op) == kCollectives.end()) {
     std::vector<std::string_view> names;
     for (const NcclTestsOp known : kCollectives) names.push_back(Name(known));
-    return InvalidArgument("--collective: unknown collective {}; known are {}", Quoted(text),
+    return InvalidArgument("--collective: unknown collective {}; expected one of {}", Quoted(text),
                            fmt::join(names, ", "));
   }
   return *op;

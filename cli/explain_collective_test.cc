@@ -118,8 +118,8 @@ TEST(ExplainCollective, RefusesWhatItDoesNotTake) {
     return outcome.err;
   };
   EXPECT_EQ(error({"--collective", "broadcast", "--bytes", "4", "--mesh", "a=2"}),
-            "meshift: --collective: unknown collective \"broadcast\"; known are all_reduce, "
-            "all_gather, reduce_scatter, all_to_all\n");
+            "meshift: --collective: unknown collective \"broadcast\"; expected one of "
+            "all_reduce, all_gather, reduce_scatter, all_to_all\n");
   EXPECT_EQ(error({"--collective", "all_reduce", "--mesh", "a=2"}),
             "meshift: --bytes is missing\n");
   EXPECT_EQ(error({"--collective", "all_reduce", "--bytes", "4"}), "meshift: --mesh is missing\n");

@@ -291,8 +291,9 @@ class LogReader {
   absl::Status AddRank(int64_t rank, int64_t group, std::string_view host, std::string_view device,
                        int64_t ranks) {
     if (rank != run_.ranks) {
-      return InvalidArgument("rank {} follows {}; ranks must be listed from 0 on, each once", rank,
-                             run_.ranks == 0 ? "none" : fmt::format("rank {}", run_.ranks - 1));
+      return InvalidArgument(
+          "rank {} {}; ranks must be listed from 0 on, each once", rank,
+          run_.ranks == 0 ? "is listed first" : fmt::format("follows rank {}", run_.ranks - 1));
     }
     if (run_.ranks == 0) {
       run_.group = group;

@@ -205,14 +205,14 @@ TEST(NcclTestsLog, ContradictionsAreRefusedWithBothNamed) {
             "line 1 names all_reduce, but the log is given as all_gather");
   EXPECT_EQ(
       Told(Devices({8}) + kNewHead + Rows(1, "sum -1", 1.75), Op::kAllGather),
-      "line 12: 1048576 bytes are 1 times count 262144 of \"float\"; for all_gather they must be "
-      "8 times, but the log is given as all_gather; the rows fit all_reduce");
+      "line 12: 1048576 bytes are 1 times count 262144 of \"float\"; for all_gather the factor "
+      "must be 8, but the log is given as all_gather; the rows fit all_reduce");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(8, "sum -1", 0.875), Op::kAllGather),
             "line 12: redop is \"sum\"; all_gather has none, but the log is given as all_gather; "
             "the rows fit reduce_scatter");
   EXPECT_EQ(Told(AllReduce("# Collective test starting: sendrecv_perf\n")),
-            "line 13: busbw 36.7 is 1.75 times algbw 20.97; for sendrecv of 8 ranks it must be "
-            "1 times, but line 1 names sendrecv; the rows fit all_reduce");
+            "line 13: busbw 36.7 is 1.75 times algbw 20.97; for sendrecv of 8 ranks the factor "
+            "must be 1, but line 1 names sendrecv; the rows fit all_reduce");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(1, "none -1", 1), Op::kBroadcast),
             "line 12: root is -1; broadcast has one, but the log is given as broadcast; the "
             "rows fit sendrecv");
@@ -230,14 +230,14 @@ TEST(NcclTestsLog, ContradictionsAreRefusedWithBothNamed) {
             "the rows fit sendrecv");
   EXPECT_EQ(
       Told(Devices({8}) + kNewHead + Rows(4, "sum -1", 0.75), Op::kAllReduce),
-      "line 12: 1048576 bytes are 4 times count 65536 of \"float\"; for all_reduce they must be "
-      "1 times, but the log is given as all_reduce; the rows fit no collective");
+      "line 12: 1048576 bytes are 4 times count 65536 of \"float\"; for all_reduce the factor "
+      "must be 1, but the log is given as all_reduce; the rows fit no collective");
   EXPECT_EQ(Told(Devices({8}) + kNewHead + Rows(1, "sum -1", 1.5)),
             "the rows fit no collective; line 12: busbw 31.46 is 1.5 times algbw 20.97; for "
-            "all_reduce of 8 ranks it must be 1.75 times");
+            "all_reduce of 8 ranks the factor must be 1.75");
   EXPECT_EQ(Told(kNewHead + Rows(1, "sum -1", 2.5), Op::kAllReduce),
-            "line 3: busbw 52.43 is 2.5 times algbw 20.97; for all_reduce it must be 1 to 2 times, "
-            "but the log is given as all_reduce; the rows fit no collective");
+            "line 3: busbw 52.43 is 2.5 times algbw 20.97; for all_reduce the factor must be "
+            "1 to 2, but the log is given as all_reduce; the rows fit no collective");
   EXPECT_EQ(Told(AllReduce() + "# Collective test concluded: all_gather_perf\n"),
             "line 1 names all_reduce and line 15 all_gather; a log must be of one collective");
   EXPECT_EQ(Told(AllReduce("# Collective test starting: alltoallv_perf\n")),
@@ -266,7 +266,7 @@ TEST(NcclTestsLog, BadDevices) {
   EXPECT_EQ(Told(Replaced(Devices({8}), "Rank  3", "Rank  4") + rows),
             "line 5: rank 4 follows rank 2; ranks must be listed from 0 on, each once");
   EXPECT_EQ(Told(Replaced(Devices({8}), "Rank  0", "Rank  1") + rows),
-            "line 2: rank 1 follows none; ranks must be listed from 0 on, each once");
+            "line 2: rank 1 is listed first; ranks must be listed from 0 on, each once");
   EXPECT_EQ(Told(Replaced(Devices({8}), "Rank  3 Group  0", "Rank  3 Group  1") + rows),
             "line 5: rank 3 is in group 1, rank 0 in group 0; a log must be of one group "
             "(NCCL_TESTS_SPLIT)");

@@ -131,7 +131,7 @@ void NcclTestsOpEvidence::AddBandwidth(int64_t number, const RoundedNumber& alg,
       continue;
     }
     Exclude(op.op, number,
-            fmt::format("busbw {} is {:.4g} times algbw {}; for {}{} it must be {}{:.4g} times",
+            fmt::format("busbw {} is {:.4g} times algbw {}; for {}{} the factor must be {}{:.4g}",
                         bus.value, bus.value / alg.value, alg.value, op.name,
                         among != 0 ? fmt::format(" of {} ranks", among) : "", range ? "1 to " : "",
                         most));
@@ -145,7 +145,7 @@ void NcclTestsOpEvidence::AddNames(int64_t number, const NcclTestsNames& row, in
     const int64_t right = !op.blocks ? 1 : ranks != 0 ? ranks : blocks;
     if (blocks != right) {
       Exclude(op.op, number,
-              fmt::format("{} bytes are {} times count {} of {}; for {} they must be {} times",
+              fmt::format("{} bytes are {} times count {} of {}; for {} the factor must be {}",
                           row.bytes, blocks, row.count, Quoted(row.dtype), op.name, right));
     } else if (op.op != Op::kSendRecv &&
                (row.redop == NcclTestsNames::Redop::kSome) != op.reduces) {

@@ -121,7 +121,7 @@ class DictReader {
     }
     MESHIFT_ASSIGN_OR_RETURN(const std::string_view descr, String());
     absl::Status unknown = InvalidArgument(
-        "descr is {}; known are |b1 |i1 <i2 <i4 <i8 |u1 <u2 <u4 <u8 |f1 <f2 <f4 "
+        "descr is {}; expected one of |b1 |i1 <i2 <i4 <i8 |u1 <u2 <u4 <u8 |f1 <f2 <f4 "
         "<f8 <c8 <c16 |V1 |V2, also with > for <",
         Quoted(descr));
     if (descr.size() < 3 || descr.size() > 4) return unknown;

@@ -66,7 +66,8 @@ TEST(Npy, AnEmptyArrayHasNoData) {
 
 TEST(Npy, BadHeadersAreRefused) {
   const std::string known =
-      "; known are |b1 |i1 <i2 <i4 <i8 |u1 <u2 <u4 <u8 |f1 <f2 <f4 <f8 <c8 <c16 |V1 |V2, also "
+      "; expected one of |b1 |i1 <i2 <i4 <i8 |u1 <u2 <u4 <u8 |f1 <f2 <f4 <f8 <c8 <c16 |V1 |V2, "
+      "also "
       "with > for <";
   const struct {
     std::string bytes;

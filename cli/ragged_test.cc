@@ -60,7 +60,8 @@ TEST(Ragged, BadSizesAreNamed) {
     const char* message;
   } cases[] = {
       {"S(0){11,0,7},R", "--from: S(0){11,0,7} has 3 sizes for the 4 coordinates of mesh dim ep"},
-      {"S(0){11,0,7,3},R", "--from: S(0){11,0,7,3}: the sizes add up to 21, tensor dim 0 has 20"},
+      {"S(0){11,0,7,3},R",
+       "--from: S(0){11,0,7,3}: the sizes add up to 21, but tensor dim 0 has size 20"},
       {"S(0){5,5,5,5},S(0){12,8}", "--from: tensor dim 0 has two ragged cuts"},
       {"S(0)[1],S(0){12,8}[0]", ""},
       {"S(0)[0],S(0){12,8}[1]", "--from: S(0){12,8} is not the outermost cut of tensor dim 0"},

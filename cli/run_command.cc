@@ -58,8 +58,9 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
       return InvalidArgument("--reduction-order is for the local engine only");
     }
     if (flags.plan == "-") {
-      return InvalidArgument("--plan - with --engine {}: every rank reads the plan from a file",
-                             flags.problem.engine);
+      return InvalidArgument(
+          "--plan - cannot be used with --engine {}, since every rank reads the plan; name a file",
+          flags.problem.engine);
     }
     if (flags.ranks)
       return InvalidArgument("--ranks is for the local engine; mpirun -n sets it for others");

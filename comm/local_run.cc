@@ -73,7 +73,8 @@ absl::StatusOr<LocalRun> LocalRunner::RunAll(const Sharding& from, const Shardin
                             absl::Span<void* const> memory, std::vector<TensorView>* views) {
     const DeviceMesh& mesh = sharding.mesh();
     if (std::ssize(memory) != mesh.NumRanks()) {
-      return InvalidArgument("got {} {}s for {} ranks", memory.size(), name, mesh.NumRanks());
+      return InvalidArgument("the number of {}s is {}; expected {}, one for each rank", name,
+                             memory.size(), mesh.NumRanks());
     }
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
       const std::optional<int64_t> at = mesh_.PositionOf(mesh.RankAt(p));

@@ -178,9 +178,9 @@ TEST(LocalRunTest, Refusals) {
   const Sharding cut = Sharding::Parse("f32[2]", mesh, "S(0)").value();
   std::vector<float> data(8);
   EXPECT_EQ(runner->Run(whole, cut, {data.data()}, {}).status().ToString(),
-            "INVALID_ARGUMENT: got 1 sources for 2 ranks");
+            "INVALID_ARGUMENT: the number of sources is 1; expected 2, one for each rank");
   EXPECT_EQ(runner->Run(whole, cut, {data.data(), data.data()}, {}).status().ToString(),
-            "INVALID_ARGUMENT: got 0 targets for 2 ranks");
+            "INVALID_ARGUMENT: the number of targets is 0; expected 2, one for each rank");
   const Sharding other = Sharding::Parse("f32[2] on b=2@1-2 as R").value();
   EXPECT_EQ(runner->Run(cut, other, {data.data(), data.data()}, {data.data(), data.data()})
                 .status()

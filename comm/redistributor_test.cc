@@ -163,8 +163,9 @@ TEST_F(RedistributorTest, PlansMayBeShared) {
   EXPECT_EQ(first.stats().plans_made, 1);
   EXPECT_EQ(second.stats().plans_made, 1);
   options.planning.max_memory = 100;
-  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, options).status().ToString(),
-            "INVALID_ARGUMENT: the plan cache was made with other options than the redistributor");
+  EXPECT_EQ(
+      Redistributor::Create(mesh_, &engine_, options).status().ToString(),
+      "INVALID_ARGUMENT: the plan cache was made with options other than the redistributor's");
 }
 
 TEST_F(RedistributorTest, PlansKeepToTheLimitOnMemory) {
@@ -277,7 +278,8 @@ TEST_F(RedistributorTest, StridesAndDevicesAreChecked) {
   Redistribution short_strides = Args();
   short_strides.target.strides = {1};
   EXPECT_EQ(Refusal(redistribute, short_strides),
-            "INVALID_ARGUMENT: the target f32[2,2] has 1 strides for 2 dims");
+            "INVALID_ARGUMENT: the target f32[2,2]: the number of strides is 1; expected 2, one "
+            "for each dim");
   Redistribution device = Args();
   device.target.device = {.kind = Device::Kind::kCuda, .index = 1};
   EXPECT_EQ(Refusal(redistribute, device),

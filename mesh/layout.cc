@@ -46,12 +46,17 @@ Layout::Modes SortByStride(const Layout& layout) {
   return modes;
 }
 
+// Where `rest`, the end of a text, begins in it.
+std::string Place(std::string_view rest) {
+  return rest.empty() ? "at the end" : fmt::format("at '{}'", rest);
+}
+
 // Parses "(1,2,3)" at the front of *text, and removes it.
 absl::StatusOr<std::vector<int64_t>> TakeTuple(std::string_view* text) {
   std::vector<int64_t> numbers;
   const char* at = text->data();
   const char* const end = at + text->size();
-  if (at == end || *at != '(') return InvalidArgument("'(' expected at '{}'", *text);
+  if (at == end || *at != '(') return InvalidArgument("expected '(' {}", Place(*text));
   if (++at != end && *at == ')') {
     text->remove_prefix(2);
     return numbers;
@@ -59,9 +64,9 @@ absl::StatusOr<std::vector<int64_t>> TakeTuple(std::string_view* text) {
   while (true) {
     const std::string_view rest = text->substr(at - text->data());
     const auto [stop, error] = std::from_chars(at, end, numbers.emplace_back());
-    if (error != std::errc()) return InvalidArgument("64-bit number expected at '{}'", rest);
+    if (error != std::errc()) return InvalidArgument("expected a 64-bit number {}", Place(rest));
     if (stop == end || (*stop != ',' && *stop != ')')) {
-      return InvalidArgument("',' or ')' expected after the number at '{}'", rest);
+      return InvalidArgument("expected ',' or ')' after the number at '{}'", rest);
     }
     at = stop + 1;
     if (*stop == ')') break;
@@ -107,12 +112,13 @@ absl::StatusOr<Layout> Layout::RowMajor(absl::Span<const int64_t> sizes) {
 absl::StatusOr<Layout> Layout::Parse(std::string_view text) {
   const auto parse = [](std::string_view rest) -> absl::StatusOr<Layout> {
     MESHIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, TakeTuple(&rest));
-    if (rest.substr(0, 1) != ":") return InvalidArgument("':' expected at '{}'", rest);
+    if (rest.substr(0, 1) != ":") return InvalidArgument("expected ':' {}", Place(rest));
     rest.remove_prefix(1);
     MESHIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, TakeTuple(&rest));
-    if (!rest.empty()) return InvalidArgument("'{}' follows the end", rest);
+    if (!rest.empty()) return InvalidArgument("'{}' follows the end of the layout", rest);
     if (sizes.size() != strides.size()) {
-      return InvalidArgument("{} sizes have {} strides", sizes.size(), strides.size());
+      return InvalidArgument("the number of strides is {}; expected {}, one for each size",
+                             strides.size(), sizes.size());
     }
     Modes modes;
     for (size_t m = 0; m < sizes.size(); ++m) modes.push_back({sizes[m], strides[m]});

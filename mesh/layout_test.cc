@@ -333,17 +333,17 @@ TEST(LayoutTest, CreateRefuses) {
 
 TEST(LayoutTest, ParseRefuses) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "'(' expected at ''"},
-      {"8:5", "'(' expected at '8:5'"},
-      {"(8", "',' or ')' expected after the number at '8'"},
-      {"(", "64-bit number expected at ''"},
-      {"(8,):(1,1)", "64-bit number expected at '):(1,1)'"},
-      {"(9223372036854775808):(1)", "64-bit number expected at '9223372036854775808):(1)'"},
-      {"(8 ):(1)", "',' or ')' expected after the number at '8 ):(1)'"},
-      {"(8)", "':' expected at ''"},
-      {"(8):", "'(' expected at ''"},
-      {"(8):(1)x", "'x' follows the end"},
-      {"(8,5):(1)", "2 sizes have 1 strides"},
+      {"", "expected '(' at the end"},
+      {"8:5", "expected '(' at '8:5'"},
+      {"(8", "expected ',' or ')' after the number at '8'"},
+      {"(", "expected a 64-bit number at the end"},
+      {"(8,):(1,1)", "expected a 64-bit number at '):(1,1)'"},
+      {"(9223372036854775808):(1)", "expected a 64-bit number at '9223372036854775808):(1)'"},
+      {"(8 ):(1)", "expected ',' or ')' after the number at '8 ):(1)'"},
+      {"(8)", "expected ':' at the end"},
+      {"(8):", "expected '(' at the end"},
+      {"(8):(1)x", "'x' follows the end of the layout"},
+      {"(8,5):(1)", "the number of strides is 1; expected 2, one for each size"},
       {"(-8):(1)", "layout (-8):(1) has size -8; sizes are 1 or more"},
   };
   for (const auto& [text, message] : cases) {

@@ -148,7 +148,7 @@ std::string Quote(const Json& json) {
 // members.
 class ObjectReader {
  public:
-  ObjectReader(const Json& json, std::string_view what) : json_(json), what_(what) {}
+  ObjectReader(const Json& json, std::string what) : json_(json), what_(std::move(what)) {}
 
   absl::Status CheckIsObject() const {
     if (json_.is_object()) return absl::OkStatus();
@@ -208,7 +208,7 @@ class ObjectReader {
   }
 
   const Json& json_;
-  const std::string_view what_;
+  const std::string what_;
   std::set<std::string_view> known_;
 };
 
@@ -225,9 +225,9 @@ constexpr LevelField kLevelFields[] = {
     {"in_switch_members", &TopologyLevel::in_switch_members},
 };
 
-absl::StatusOr<TopologyLevel> ReadLevel(const Json& json) {
+absl::StatusOr<TopologyLevel> ReadLevel(const Json& json, size_t index) {
   TopologyLevel level;
-  ObjectReader reader(json, "level");
+  ObjectReader reader(json, fmt::format("level {}", index));
   MESHIFT_RETURN_IF_ERROR(reader.CheckIsObject());
   MESHIFT_RETURN_IF_ERROR(reader.RequireString("name", &level.name));
   MESHIFT_RETURN_IF_ERROR(reader.RequireInt("domain_size", &level.domain_size));
@@ -255,9 +255,9 @@ absl::StatusOr<TopologyConstants> ReadConstants(const Json& json) {
   return c;
 }
 
-absl::StatusOr<TopologyProtocol> ReadProtocol(const Json& json) {
+absl::StatusOr<TopologyProtocol> ReadProtocol(const Json& json, size_t index) {
   TopologyProtocol p;
-  ObjectReader reader(json, "protocol");
+  ObjectReader reader(json, fmt::format("protocol {}", index));
   MESHIFT_RETURN_IF_ERROR(reader.CheckIsObject());
   MESHIFT_RETURN_IF_ERROR(reader.RequireString("name", &p.name));
   MESHIFT_RETURN_IF_ERROR(reader.RequireInt("start_ns", &p.start_ns));
@@ -295,16 +295,16 @@ Json ProtocolsToJson(absl::Span<const TopologyProtocol> protocols) {
   return json;
 }
 
-// Reads a list; read(item) converts each item.
+// Reads a list; read(item, index) converts each item.
 template <typename T>
 absl::StatusOr<std::vector<T>> ReadList(const Json& list, std::string_view key,
-                                        absl::StatusOr<T> (*read)(const Json&)) {
+                                        absl::StatusOr<T> (*read)(const Json&, size_t)) {
   if (!list.is_array()) {
     return InvalidArgument("'{}' is {}; it must be an array", key, Quote(list));
   }
   std::vector<T> items;
   for (const Json& json : list) {
-    MESHIFT_ASSIGN_OR_RETURN(T item, read(json));
+    MESHIFT_ASSIGN_OR_RETURN(T item, read(json, items.size()));
     items.push_back(std::move(item));
   }
   return items;

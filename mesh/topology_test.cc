@@ -333,7 +333,7 @@ TEST(TopologyTest, JsonRefuses) {
   EXPECT_EQ(json("[1]"), "topology: the JSON value is [1]; it must be an object");
   EXPECT_EQ(json("{}"), "topology: the JSON value has no 'levels'");
   EXPECT_EQ(json(R"({"levels":8})"), "topology: 'levels' is 8; it must be an array");
-  EXPECT_EQ(json(R"({"levels":[8]})"), "topology: level is 8; it must be an object");
+  EXPECT_EQ(json(R"({"levels":[8]})"), "topology: level 0 is 8; it must be an object");
   EXPECT_EQ(json(R"({"levels":[]})"), "topology: a topology needs at least one level");
   EXPECT_EQ(json(R"({"levels":[],"level":[]})"),
             "topology: the JSON value has an unknown key 'level'");
@@ -347,23 +347,23 @@ TEST(TopologyTest, JsonRefuses) {
   EXPECT_EQ(json(R"({"levels":[],"protocols":{}})"),
             "topology: 'protocols' is {}; it must be an array");
   EXPECT_EQ(json(R"({"levels":[],"protocols":[{"name":"p"}]})"),
-            "topology: protocol has no 'start_ns'");
+            "topology: protocol 0 has no 'start_ns'");
   EXPECT_EQ(json(R"({"levels":[],"protocols":[{"name":"p","start_ns":1,"x":1}]})"),
-            "topology: protocol has an unknown key 'x'");
+            "topology: protocol 0 has an unknown key 'x'");
 
-  EXPECT_EQ(level(""), "topology: level has no 'name'");
-  EXPECT_EQ(level(R"("name":8)"), "topology: 'name' of level is 8; it must be a string");
+  EXPECT_EQ(level(""), "topology: level 0 has no 'name'");
+  EXPECT_EQ(level(R"("name":8)"), "topology: 'name' of level 0 is 8; it must be a string");
   EXPECT_EQ(level(R"("name":"a","domain_size":0,"bandwidth_bytes_per_us":1)"),
-            "topology: level has no 'latency_ns'");
+            "topology: level 0 has no 'latency_ns'");
   EXPECT_EQ(level(R"("name":"a","domain_size":"8")"),
-            "topology: 'domain_size' of level is \"8\"; it must be a 64-bit integer");
+            "topology: 'domain_size' of level 0 is \"8\"; it must be a 64-bit integer");
   EXPECT_EQ(level(R"("name":"a","domain_size":18446744073709551615)"),
-            "topology: 'domain_size' of level is 18446744073709551615; "
+            "topology: 'domain_size' of level 0 is 18446744073709551615; "
             "it must be a 64-bit integer");
   EXPECT_EQ(level(R"("name":"a","domain_size":0,"bandwidth_bytes_per_us":0,"latency_ns":1)"),
             "topology: bandwidth_bytes_per_us of level 'a' is 0; it must be 1 or more");
   EXPECT_EQ(level(R"("name":"a","domain_size":0,"bandwidth_bytes_per_us":1,"latency_ns":1,"x":2)"),
-            "topology: level has an unknown key 'x'");
+            "topology: level 0 has an unknown key 'x'");
 }
 
 RC_GTEST_PROP(TopologyProperty, PrintsWhatParses, ()) {

@@ -92,7 +92,7 @@ absl::StatusOr<PlacementTerm> ReadTerm(Scanner& scanner) {
     if (scanner.Take("(")) MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
     return PlacementTerm{Placement::Replicate(), std::nullopt};
   }
-  return InvalidArgument("expected R, S(dim), P or P(op) at \"{}\"", scanner.rest());
+  return InvalidArgument("expected R, S(dim), P or P(op) {}", scanner.Place());
 }
 
 absl::StatusOr<std::vector<PlacementTerm>> ReadList(Scanner& scanner) {

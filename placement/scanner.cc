@@ -36,9 +36,13 @@ std::string_view Scanner::TakeName() {
   return name;
 }
 
+std::string Scanner::Place() const {
+  return rest_.empty() ? "at the end" : fmt::format("at \"{}\"", rest_);
+}
+
 absl::Status Scanner::Expect(std::string_view token) {
   if (Take(token)) return absl::OkStatus();
-  return InvalidArgument("expected \"{}\" at \"{}\"", token, rest_);
+  return InvalidArgument("expected \"{}\" {}", token, Place());
 }
 
 absl::StatusOr<int64_t> Scanner::ExpectInt() {
@@ -49,14 +53,14 @@ absl::StatusOr<int64_t> Scanner::ExpectInt() {
   if (error == std::errc::result_out_of_range) {
     return InvalidArgument("{} does not fit 64 bits", rest_.substr(0, length));
   }
-  if (error != std::errc()) return InvalidArgument("expected an integer at \"{}\"", rest_);
+  if (error != std::errc()) return InvalidArgument("expected an integer {}", Place());
   Advance(length);
   return value;
 }
 
 absl::Status Scanner::ExpectEnd() const {
   if (rest_.empty()) return absl::OkStatus();
-  return InvalidArgument("expected the end at \"{}\"", rest_);
+  return InvalidArgument("expected the end {}", Place());
 }
 
 void Scanner::Advance(size_t count) {

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -27,6 +28,8 @@ class Scanner {
 
   // The remaining text, without leading space.
   std::string_view rest() const { return rest_; }
+  // Where that text begins, for messages: at ", 8]", or at the end.
+  std::string Place() const;
   // Consumes `token` if the text begins with it, also as a part of a longer word; else changes
   // nothing.
   bool Take(std::string_view token);

@@ -77,8 +77,8 @@ absl::Status CheckRagged(const Placement& placement, const DeviceMesh::Dim& mesh
     sum = SaturatingAdd(sum, piece);
   }
   if (sum != size) {
-    return InvalidArgument("{}: the sizes add up to {}, tensor dim {} has {}", placement.ToString(),
-                           sum, placement.tensor_dim(), size);
+    return InvalidArgument("{}: the sizes add up to {}, but tensor dim {} has size {}",
+                           placement.ToString(), sum, placement.tensor_dim(), size);
   }
   return absl::OkStatus();
 }

@@ -219,7 +219,8 @@ TEST(Sharding, Errors) {
       // Ragged cuts.
       {"f32[8]", "a=3", "S(0){3,5}", "S(0){3,5} has 2 sizes for the 3 coordinates of mesh dim a"},
       {"f32[8]", "a=3", "S(0){9,-1,0}", "S(0){9,-1,0}: size -1 is negative"},
-      {"f32[8]", "a=3", "S(-1){3,0,4}", "S(0){3,0,4}: the sizes add up to 7, tensor dim 0 has 8"},
+      {"f32[8]", "a=3", "S(-1){3,0,4}",
+       "S(0){3,0,4}: the sizes add up to 7, but tensor dim 0 has size 8"},
       {"f32[8]", "a=2", "S(0){9223372036854775807,9}", "add up to 9223372036854775807"},
       {"f32[8]", "a=2,b=2", "S(0){4,4},S(0){4,4}",
        "tensor dim 0 has two ragged cuts; at most one is allowed"},

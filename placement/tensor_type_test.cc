@@ -29,8 +29,8 @@ TEST(TensorType, Errors) {
   } kCases[] = {
       {"", "unknown dtype ''"},
       {"f12[2]", "unknown dtype 'f12'"},
-      {"f32", "expected \"[\" at \"\""},
-      {"f32[4", "expected \"]\" at \"\""},
+      {"f32", "expected \"[\" at the end"},
+      {"f32[4", "expected \"]\" at the end"},
       {"f32[4,]", "expected an integer at \"]\""},
       {"f32[+4]", "expected an integer at \"+4]\""},
       {"f32[4 8]", "expected \"]\" at \"8]\""},

@@ -186,7 +186,8 @@ void AddParts(const Topology& topology, std::vector<Alternative>* all) {
   for (Alternative& one : *all) one.parts = PartsOf(one.plan, topology);
 }
 
-// "; of that links 37.8 ms, starts 20 us": the parts of the difference in time, the largest first.
+// "; time difference by part: links 37.8 ms, starts 20 us": the parts of the difference in time,
+// the largest first.
 std::string PartsDifference(const std::vector<TimeParts>& parts,
                             const std::vector<TimeParts>& best) {
   constexpr int64_t kRounding = 8;  // ns
@@ -210,7 +211,7 @@ std::string PartsDifference(const std::vector<TimeParts>& parts,
   std::string text;
   for (const Part& part : all) {
     if (std::abs(part.ns) < kRounding) continue;
-    text += fmt::format("{}{} {}{}", text.empty() ? "; of that " : ", ", part.name,
+    text += fmt::format("{}{} {}{}", text.empty() ? "; time difference by part: " : ", ", part.name,
                         part.ns < 0 ? "-" : "", ExactTimeText(std::abs(part.ns)));
   }
   return text;
@@ -224,7 +225,7 @@ struct Best {
   const std::vector<TimeParts> parts;
 };
 
-// "9.001 us more (+69 %): 2 collectives more, sends 64 B less; of that starts 10 us, ..."
+// "9.001 us more (+69 %): 2 more collectives, sends 64 B less; ..."
 std::string Difference(const Plan& plan, const Best& than) {
   const Plan& best = than.plan;
   const auto signed_text = [](int64_t value, const std::string& text, std::string_view equal) {
@@ -239,10 +240,13 @@ std::string Difference(const Plan& plan, const Best& than) {
     text += fmt::format(" ({:+} %)",
                         static_cast<int64_t>(static_cast<__int128>(ns) * 100 / NsOf(best)));
   }
-  const std::string count =
-      fmt::format("{} collective{}", collectives < 0 ? -collectives : collectives,
-                  collectives == 1 || collectives == -1 ? "" : "s");
-  text += ": " + signed_text(collectives, count, "as many collectives");
+  if (collectives == 0) {
+    text += ": as many collectives";
+  } else {
+    const int64_t count = std::abs(collectives);
+    text += fmt::format(": {} {} collective{}", count, collectives > 0 ? "more" : "fewer",
+                        count == 1 ? "" : "s");
+  }
   text += ", sends " + signed_text(bytes, ExactBytesText(bytes < 0 ? -bytes : bytes), "as much");
   return text + PartsDifference(PartsOf(plan, than.topology), than.parts);
 }
@@ -275,13 +279,20 @@ void SortByTime(std::vector<Alternative>* all) {
   });
 }
 
+// "keeps only replicas: WHY", for a plan that keeps less than asked.
+std::string KeptText(const Plan& plan) {
+  const std::string kept = plan.kept() == Reproducibility::kNone
+                               ? "no promise"
+                               : fmt::format("only {}", Name(plan.kept()));
+  return fmt::format("keeps {}: {}", kept, plan.why());
+}
+
 // Adds a plan that breaks the promise, if it is faster than the best one.
 void AddWithoutPromise(const absl::StatusOr<Plan>& plan, const Best& best,
                        std::vector<Alternative>* all) {
   if (!plan.ok() || plan->kept() >= best.plan.kept() || NsOf(*plan) >= NsOf(best.plan)) return;
   all->push_back({Verdict::kBreaksPromise, *plan,
-                  fmt::format("{}; but keeps only {}: {}", Difference(*plan, best),
-                              Name(plan->kept()), plan->why())});
+                  fmt::format("{}; but {}", Difference(*plan, best), KeptText(*plan))});
 }
 
 PlannerOptions WithoutLimits(PlannerOptions options) {
@@ -511,7 +522,7 @@ class Lister {
                                                ValueRule(problem_, choice_.rules.max_value));
     if (!unheld.empty()) reason += "; but " + unheld;
     if (plan->kept() < plan->asked()) {
-      reason += fmt::format("; and keeps only {}: {}", Name(plan->kept()), plan->why());
+      reason += "; and " + KeptText(*plan);
     }
     all_.push_back({Verdict::kPerDim, *plan, std::move(reason)});
   }

@@ -130,7 +130,7 @@ absl::Status ClientRoot::Explain(int64_t call, const absl::Status& error) {
       case Frame::kMade:
         if (mine.code == Frame::kMade && (answer.high != mine.high || answer.low != mine.low)) {
           return FailedPrecondition(
-              "the ranks disagree in call {}: rank {} has {}, but rank {} has {} ({})", call,
+              "the ranks disagree about call {}: rank {} has {}, but rank {} has {} ({})", call,
               mine.rank, mine.text, rank, answer.text, Message(error));
         }
         break;

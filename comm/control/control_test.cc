@@ -154,7 +154,7 @@ TEST_P(ControlTest, AwaitNamesBothPlansWhereRanksDisagree) {
                     true);
     const absl::Status status = roots_[r]->Await(0, kLong);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_TRUE(Contains(status, "the ranks disagree in call 0")) << status;
+    EXPECT_TRUE(Contains(status, "the ranks disagree about call 0")) << status;
     EXPECT_TRUE(Contains(status, "rank 1 has plan bb: P -> S(0)")) << status;
     EXPECT_TRUE(Contains(status, "plan aa: P -> R")) << status;
   });

@@ -235,7 +235,7 @@ absl::Status MessageRouter::OnAnnounce(int64_t sender, const Frame& frame) {
   if (frame.high != call.first.high || frame.low != call.first.low) {
     settled.code = static_cast<int64_t>(absl::StatusCode::kFailedPrecondition);
     settled.text = fmt::format(
-        "the ranks disagree in call {}: rank {} has {}, but "
+        "the ranks disagree about call {}: rank {} has {}, but "
         "rank {} has {}",
         frame.number, call.first.rank, call.first.text, sender, frame.text);
     call.settled = Share(settled);

@@ -52,8 +52,8 @@ absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size)
     return InvalidArgument("a symmetric call has no send or receive buffer");
   }
   if (static_cast<int>(call.counts.size()) != size) {
-    return InvalidArgument("{}: {} blocks for {} members", call.ToString(), call.counts.size(),
-                           size);
+    return InvalidArgument("{}: the number of blocks is {}; expected {}, one for each member",
+                           call.ToString(), call.counts.size(), size);
   }
   if (BitWidth(call.dtype) < 8) {
     return InvalidArgument("{}: elements of {} are smaller than a byte", call.ToString(),

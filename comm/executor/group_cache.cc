@@ -90,7 +90,8 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
                                                const GroupOptions& options) {
   const bool is_out = group.ranks.empty();
   if (group.ranks.size() == 1) {
-    return InvalidArgument("a group of {} ranks needs no communicator", group.ranks.size());
+    return InvalidArgument("rank {} is alone in its group, which needs no communicator",
+                           group.ranks[0]);
   }
   MESHIFT_RETURN_IF_ERROR(CheckMesh(mesh_, mesh));
   CacheKey key{group.ranks, options.ToString()};

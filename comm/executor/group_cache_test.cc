@@ -121,7 +121,7 @@ TEST(GroupCacheTest, Refusals) {
   const DeviceMesh mesh = Mesh("a=2,b=4");
   const auto cache = GroupCache::Create(&engine, mesh).value();
   EXPECT_EQ(cache->Get(mesh, {.mesh_dims = {}, .number = 0, .ranks = {5}}).status().ToString(),
-            "INVALID_ARGUMENT: a group of 1 ranks needs no communicator");
+            "INVALID_ARGUMENT: rank 5 is alone in its group, which needs no communicator");
   const DeviceMesh part = Mesh("a=2,b=2@5,9,2,3");
   EXPECT_EQ(cache->Get(part, GroupOf(part, {1}, 5)).status().ToString(),
             "INVALID_ARGUMENT: rank 9 of mesh a=2,b=2@5,9,2-3 is not in the redistributor's mesh "

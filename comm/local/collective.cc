@@ -61,7 +61,8 @@ absl::Status CollectiveCall::Check(int size) const {
   int64_t total = 0;
   if (!begins.empty()) {
     if (static_cast<int>(begins.size()) != size + 1) {
-      return InvalidArgument("{}: {} counts for {} members", Name(kind), begins.size() - 1, size);
+      return InvalidArgument("{}: the number of counts is {}; expected {}, one for each member",
+                             Name(kind), begins.size() - 1, size);
     }
     for (int i = 0; i < size; ++i) {
       CollectiveCall block = *this;
@@ -73,7 +74,8 @@ absl::Status CollectiveCall::Check(int size) const {
   if (count < 0) return InvalidArgument("{}: a count of {} is negative", Name(kind), count);
   // An all-to-all has size * size blocks; no other call has more.
   if (!CheckedMul(count, int64_t{size} * size, &total) || !CheckedMul(total, 16, &total)) {
-    return InvalidArgument("{}: a count of {} is too large", Name(kind), count);
+    return InvalidArgument("{}: a count of {} is too large; the limit is {}", Name(kind), count,
+                           INT64_MAX / 16 / (int64_t{size} * size));
   }
   if (BitWidth(dtype) < 8 && count % 2 != 0) {
     return InvalidArgument("{}: {} elements of {} end inside a byte", Name(kind), count,
@@ -118,9 +120,9 @@ absl::Status PairTransfers(absl::Span<const int64_t> ranks, std::vector<Transfer
         list->begin(), list->end(),
         [](const Transfer& a, const Transfer& b) { return PairOf(a) == PairOf(b); });
     if (twice != list->end()) {
-      return FailedPrecondition("rank {} {} rank {} more than one message",
+      return FailedPrecondition("rank {} {} more than one message {} rank {}",
                                 ranks[list == sends ? twice->from : twice->to],
-                                list == sends ? "sends" : "expects from",
+                                list == sends ? "sends" : "expects", list == sends ? "to" : "from",
                                 ranks[list == sends ? twice->to : twice->from]);
     }
   }

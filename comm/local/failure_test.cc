@@ -130,8 +130,8 @@ TEST_F(FailureTest, MessagesThatDoNotPairEndTheGroup) {
       {{{1, x, 4}}, {}, "rank 0 sends 4 elements to rank 1, which expects nothing"},
       {{}, {{0, x, 3}}, "rank 0 sends nothing to rank 1, which expects 3 elements"},
       {{{1, x, 4}}, {{2, x, 4}}, "rank 0 sends 4 elements to rank 1, which expects nothing"},
-      {{{1, x, 1}, {1, x, 1}}, {{0, x, 1}}, "rank 0 sends rank 1 more than one message"},
-      {{{1, x, 1}}, {{0, x, 1}, {0, x, 1}}, "rank 1 expects from rank 0 more than one message"},
+      {{{1, x, 1}, {1, x, 1}}, {{0, x, 1}}, "rank 0 sends more than one message to rank 1"},
+      {{{1, x, 1}}, {{0, x, 1}, {0, x, 1}}, "rank 1 expects more than one message from rank 0"},
   };
   for (const Case& c : cases) {
     Make(3);
@@ -155,7 +155,7 @@ TEST_F(FailureTest, BadArgumentsAreRefusedAndEndTheGroup) {
     EXPECT_EQ(world(0).Health(), status);
   };
   expect("all_reduce: a count of -1 is negative", [&] { return AllReduce(1, -1); });
-  expect("all_reduce: a count of 9223372036854775807 is too large",
+  expect("all_reduce: a count of 9223372036854775807 is too large; the limit is 144115188075855871",
          [&] { return AllReduce(1, INT64_MAX); });
   expect("max of c64 is refused: complex numbers have no order", [&] {
     return AllReduce(1, 8, {ReduceOp::kMax, 1}, DType::kC64);
@@ -400,7 +400,7 @@ TEST_F(FailureTest, EnginesRefuseBadArguments) {
             absl::StatusCode::kResourceExhausted);
   const auto other = LocalWorld::Create({.num_ranks = 3, .num_workers = 0});
   EXPECT_EQ(Message((*other)->engine(0)->Synchronize(stream(0))),
-            "the stream belongs to another world than rank 0");
+            "the stream does not belong to the world of rank 0");
   for (int r = 0; r < 3; ++r) EXPECT_TRUE(Wait(r).ok());
 }
 

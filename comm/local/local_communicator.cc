@@ -55,7 +55,7 @@ absl::StatusOr<LocalStream*> AsLocalStream(Stream& stream, const Scheduler& sche
                                            int64_t rank) {
   auto* local = dynamic_cast<LocalStream*>(&stream);
   if (local == nullptr || &local->scheduler() != &scheduler) {
-    return InvalidArgument("the stream belongs to another world than rank {}", rank);
+    return InvalidArgument("the stream does not belong to the world of rank {}", rank);
   }
   if (local->rank() != rank) {
     return InvalidArgument("the stream belongs to rank {}, not to rank {}", local->rank(), rank);

@@ -324,7 +324,7 @@ TEST_F(HangTest, FreeingSymmetricMemoryWaitsNoLonger) {
   if (WorldRank() != 1) {
     ReturnsWithin(kTimeout + kBeyond, [&] { buffers.clear(); });
     EXPECT_EQ(Message(engine_->world()->Health()),
-              fmt::format("{}: rank 1 has not freed its symmetric memory for {} ms", World(),
+              fmt::format("{}: rank 1 has not freed its symmetric memory within {} ms", World(),
                           kTimeout.count()));
   }
   Meet();

@@ -60,7 +60,8 @@ absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts
                            counts.size(), all);
   }
   if (static_cast<int>(counts.size()) == group.size()) return absl::OkStatus();
-  return InvalidArgument("{}: {} counts for {} members", group.name(), counts.size(), group.size());
+  return InvalidArgument("{}: the number of counts is {}; expected {}, one for each member",
+                         group.name(), counts.size(), group.size());
 }
 
 absl::Status CheckPeers(const MpiGroup& group, absl::Span<const PeerMessage> sends,

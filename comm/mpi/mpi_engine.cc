@@ -318,7 +318,7 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
       if (missing >= 0) {
         group
             .Fail(absl::DeadlineExceededError(
-                fmt::format("{}: rank {} has not freed its symmetric memory for {} ms",
+                fmt::format("{}: rank {} has not freed its symmetric memory within {} ms",
                             group.name(), group.rank_of(missing), timeout_ns / 1'000'000)))
             .IgnoreError();
       }

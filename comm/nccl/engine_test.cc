@@ -548,7 +548,7 @@ TEST_F(NcclEngineTest, Refusals) {
   const auto refuses = [](const absl::Status& status, const std::string& text) {
     EXPECT_EQ(status.ToString(), "INVALID_ARGUMENT: " + text);
   };
-  refuses(world.Barrier(*foreign), "the stream belongs to another engine than that of rank 0");
+  refuses(world.Barrier(*foreign), "the stream does not belong to the engine of rank 0");
   refuses(world.Broadcast(nullptr, 1, DType::kU8, 0, *stream),
           "broadcast of 1 elements: the send buffer is null");
   refuses(world.Broadcast(nullptr, 0, DType::kU8, 2, *stream),

@@ -32,8 +32,8 @@ using nccl_internal::CheckBuffers;
 
 absl::Status NcclCommunicator::SetBegins(std::string_view call, absl::Span<const int64_t> counts) {
   if (static_cast<int>(counts.size()) != size()) {
-    return InvalidArgument("{}: {} counts for the {} members of {}", call, counts.size(), size(),
-                           group_->ToString());
+    return InvalidArgument("{}: the number of counts is {}; expected {}, one for each member of {}",
+                           call, counts.size(), size(), group_->ToString());
   }
   begins_.assign(1, 0);
   for (const int64_t count : counts) {

@@ -38,8 +38,7 @@ NcclStream::~NcclStream() {
 absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclContext& context) {
   auto* own = dynamic_cast<NcclStream*>(&stream);
   if (own == nullptr || own->context_.get() != &context) {
-    return InvalidArgument("the stream belongs to another engine than that of rank {}",
-                           context.rank());
+    return InvalidArgument("the stream does not belong to the engine of rank {}", context.rank());
   }
   MESHIFT_RETURN_IF_ERROR(context.MayUseStreams());
   return own;

@@ -154,7 +154,7 @@ std::vector<Golden> Goldens() {
        16,
        DType::kBF16},
       {1});
-  add("a cast that widens comes behind moves",
+  add("a cast that widens comes after moves",
       {"a=2",
        "bf16[8]",
        "S(0)",

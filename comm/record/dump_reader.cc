@@ -117,7 +117,12 @@ void ReadPlan(JsonCursor& json, DumpFile::Plan* plan) {
   });
   const auto num_groups = static_cast<int32_t>(plan->groups.size());
   for (const DumpFile::Step& step : plan->steps) {
-    if (step.group < -1 || step.group >= num_groups) return json.Fail("unknown group");
+    if (step.group < -1 || step.group >= num_groups) {
+      return json.Fail(
+          fmt::format("a step names group {}; it must be at least -1 and less than the number of "
+                      "groups, {}",
+                      step.group, num_groups));
+    }
   }
 }
 
@@ -137,7 +142,7 @@ void ReadState(JsonCursor& json, State* state) {
       return;
     }
   }
-  json.Fail("unknown state");
+  json.Fail(fmt::format("unknown state '{}'", name));
 }
 
 void ReadCall(JsonCursor& json, DumpFile::Call* call) {
@@ -193,10 +198,16 @@ absl::Status Check(const DumpFile& file, std::string_view format, int64_t versio
   }
   for (size_t i = 0; i < file.calls.size(); ++i) {
     const DumpFile::Call& call = file.calls[i];
-    if (call.redistributor < 0 || call.redistributor >= num_sources || call.plan < -1 ||
-        call.plan >= num_plans) {
-      return InvalidArgument("call {} names redistributor {} of {}, plan {} of {}", i,
-                             call.redistributor, num_sources, call.plan, num_plans);
+    if (call.redistributor < 0 || call.redistributor >= num_sources) {
+      return InvalidArgument(
+          "call {} names redistributor {}; it must be at least 0 and less than the number of "
+          "redistributors, {}",
+          i, call.redistributor, num_sources);
+    }
+    if (call.plan < -1 || call.plan >= num_plans) {
+      return InvalidArgument(
+          "call {} names plan {}; it must be at least -1 and less than the number of plans, {}", i,
+          call.plan, num_plans);
     }
     if (i > 0 && call.number <= file.calls[i - 1].number) {
       return InvalidArgument("the numbers of calls {} and {} are not strictly ascending", i - 1, i);

@@ -279,13 +279,16 @@ TEST(DumpReaderTest, DamagedTextsAreRefused) {
       std::string::npos);
   EXPECT_NE(with("\"ranks\":\"0-1\"", "\"ranks\":\"0-99999999\"").find("list of ascending ranks"),
             std::string::npos);
-  EXPECT_EQ(with("[2,0,2,2,", "[2,1,2,2,"), "call 2 names redistributor 1 of 1, plan 2 of 3");
-  EXPECT_EQ(with("[2,0,2,2,", "[2,0,2,3,"), "call 2 names redistributor 0 of 1, plan 3 of 3");
+  EXPECT_EQ(with("[2,0,2,2,", "[2,1,2,2,"),
+            "call 2 names redistributor 1; it must be at least 0 and less than the number of "
+            "redistributors, 1");
+  EXPECT_EQ(with("[2,0,2,2,", "[2,0,2,3,"),
+            "call 2 names plan 3; it must be at least -1 and less than the number of plans, 3");
   EXPECT_EQ(with("[2,0,2,2,", "[1,0,2,2,"),
             "the numbers of calls 1 and 2 are not strictly ascending");
   EXPECT_NE(with("[2,0,2,2,", "[2,0,-2,2,").find("a call's number is negative"), std::string::npos);
   EXPECT_NE(with("[2,0,2,2,", "[2,0,2.5,2,").find("expected a 64-bit integer"), std::string::npos);
-  EXPECT_NE(with("\"ended\"", "\"lost\"").find("unknown state"), std::string::npos);
+  EXPECT_NE(with("\"ended\"", "\"lost\"").find("unknown state 'lost'"), std::string::npos);
   EXPECT_NE(ReadDump(std::string(100, '[')).status().message().find("expected '{'"),
             std::string::npos);
   EXPECT_NE(ReadDump("{\"x\":" + std::string(100, '[')).status().message().find("nested"),

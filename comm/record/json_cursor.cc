@@ -92,7 +92,9 @@ void JsonCursor::String(std::string* value, size_t max_bytes) {
   while (ok()) {
     const size_t end = text_.find_first_of("\"\\", at_);
     if (end == std::string_view::npos) return Fail("a string has no end");
-    if (value->size() + (end - at_) > max_bytes) return Fail("a string is too long");
+    if (value->size() + (end - at_) > max_bytes) {
+      return Fail(fmt::format("a string has more than {} bytes", max_bytes));
+    }
     *value += text_.substr(at_, end - at_);
     at_ = end + 1;
     if (text_[end] == '"') return;

@@ -55,7 +55,7 @@ absl::StatusOr<std::shared_ptr<RedistributorImpl>> RedistributorImpl::Create(
     return InvalidArgument("max_cached_bytes {} is negative", options.expert.max_cached_bytes);
   }
   if (options.plans && !(options.plans->options() == PlanningOptions(mesh, *engine, options))) {
-    return InvalidArgument("the plan cache was made with other options than the redistributor");
+    return InvalidArgument("the plan cache was made with options other than the redistributor's");
   }
   if (options.expert.agreement_calls < 0) {
     return InvalidArgument("agreement_calls {} is negative", options.expert.agreement_calls);

@@ -103,8 +103,8 @@ absl::Status CheckView(std::string_view name, const TensorView& view, DType dtyp
                            Name(dtype), fmt::join(shape, ","));
   }
   if (view.strides.size() != view.shape.size()) {
-    return InvalidArgument("the {} {} has {} strides for {} dims", name, view.ToString(),
-                           view.strides.size(), view.shape.size());
+    return InvalidArgument("the {} {}: the number of strides is {}; expected {}, one for each dim",
+                           name, view.ToString(), view.strides.size(), view.shape.size());
   }
   if (!ExtentOf(view.shape, view.strides)) {
     return InvalidArgument("the {} {} exceeds the address range", name, Text(view));

@@ -122,8 +122,9 @@ absl::Status ToDlpack(const TensorView& view, absl::Span<int64_t> shape,
                       absl::Span<int64_t> strides, DLTensor* tensor) {
   const size_t dims = view.shape.size();
   if (view.strides.size() != dims) {
-    return InvalidArgument("the tensor {} has {} strides for {} dims", view.ToString(),
-                           view.strides.size(), dims);
+    return InvalidArgument(
+        "the tensor {}: the number of strides is {}; expected {}, one for each dim",
+        view.ToString(), view.strides.size(), dims);
   }
   if (shape.size() < dims || strides.size() < dims) {
     return InvalidArgument(

@@ -167,7 +167,8 @@ TEST_F(DlpackTest, OutNeedsRoomAndStrides) {
   EXPECT_EQ(out.device.device_id, 1);
   view.strides.pop_back();
   EXPECT_EQ(ToDlpack(view, room, more, &out).ToString(),
-            "INVALID_ARGUMENT: the tensor f32[2,3] has 1 strides for 2 dims");
+            "INVALID_ARGUMENT: the tensor f32[2,3]: the number of strides is 1; expected 2, one "
+            "for each dim");
 }
 
 }  // namespace

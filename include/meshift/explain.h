@@ -3,7 +3,7 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<Alternative> all, ListAlternatives(from, to, options));
 //   all[0].plan;                       // the best plan, as MakePlan makes it
 //   all[1].verdict;                    // kCostsMore
-//   all[1].reason;                     // "9.001 us more (+69 %): 2 collectives more, ..."
+//   all[1].reason;                     // "9.001 us more (+69 %): 2 more collectives, ..."
 //   all[1].parts[0].links_ns;          // the part of its first step's time that the links take
 //
 // Plans with the same reductions and moves over the same mesh dims count as one; the cheapest of

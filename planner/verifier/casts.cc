@@ -138,7 +138,7 @@ class CastRules {
       if (views_[m].step.op != StepOp::kMask) continue;
       for (const int d : views_[m].step.mesh_dims) {
         if (IsReduced(views_[m], d, m, c)) continue;
-        return Fault(c, "cast", "step {} has masked mesh dim {}, which is not reduced since", m,
+        return Fault(c, "cast", "step {} masked mesh dim {}, which has not been reduced since", m,
                      views_[m].Name(d));
       }
     }

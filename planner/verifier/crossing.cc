@@ -354,8 +354,8 @@ Result CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before)
   if (step.op != StepOp::kExchange && step.op != StepOp::kRelabel) {
     return MakeViolation(
         "mesh",
-        "the step is on mesh {}, the value still on mesh 0; exchange or relabel take it "
-        "there, {} does not",
+        "the step is on mesh {}, but the value is still on mesh 0; only exchange and relabel take "
+        "it there, not {}",
         step.mesh, Name(step.op));
   }
   if (step.after.mesh() != to.mesh() || step.after.shape() != to.shape()) {

@@ -231,8 +231,8 @@ TEST(VerifierCrossingTest, WrongPlans) {
       {{"a=3", "b=3@1,0,2", "f32[6]", "S(0)", "S(0)", {Relabel("S(0)", 8)}},
        "0 data: a relabel sends nothing; rank 0 needs 2 element(s) that rank 1 has"},
       {{"a=2", "b=2@2-3", "f32[4]", "S(0)", "R", {{kAllGather, kOnto, "R", 8, 16, 8}}},
-       "0 mesh: the step is on mesh 1, the value still on mesh 0; exchange or relabel take it "
-       "there, all_gather does not"},
+       "0 mesh: the step is on mesh 1, but the value is still on mesh 0; only exchange and "
+       "relabel take it there, not all_gather"},
       {{"a=2", "b=2@2-3", "f32[4]", "S(0)", "S(0)", {Exchange("R", 8, 16, 16)}},
        "- target: the last step leaves R; the target is S(0)"},
       // The bytes of one receiver per sender: half of the right number.
@@ -366,7 +366,7 @@ TEST(VerifierCrossingTest, WrongPromisesAndCasts) {
                Exchange("R", 8, 8, 8),
                {kMask, "b", "P", 8, 8, 0},
                Cast(DType::kF32, "P", 8, 16)};
-  EXPECT_EQ(Judge(mask), "3 cast: step 2 has masked mesh dim b, which is not reduced since");
+  EXPECT_EQ(Judge(mask), "3 cast: step 2 masked mesh dim b, which has not been reduced since");
 }
 
 // From 2048 ranks to 256 other ranks. Each receiver needs many pieces: half a million messages.

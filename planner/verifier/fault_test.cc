@@ -310,7 +310,7 @@ TEST(VerifierFaultTest, WrongCasts) {
         {{kMask, "a", "P(min)", 4, 4, 0}, Cast(kI32, "P(min)", 4, 16)},
         16,
         kI32},
-       "1 cast: step 0 has masked mesh dim a, which is not reduced since"},
+       "1 cast: step 0 masked mesh dim a, which has not been reduced since"},
       {{"a=2,b=2",
         "bf16[1]",
         "P,R",
@@ -322,7 +322,7 @@ TEST(VerifierFaultTest, WrongCasts) {
         32,
         {},
         kF32},
-       "1 cast: step 0 has masked mesh dim b, which is not reduced since"},
+       "1 cast: step 0 masked mesh dim b, which has not been reduced since"},
   };
   for (const auto& c : cases) EXPECT_EQ(Judge(c.plan), c.expected);
 }

@@ -221,7 +221,7 @@ def _by_rank(
     else:
         if len(arrays) != len(ranks):
             raise ValueError(
-                f"{name} has {len(arrays)} arrays, but the mesh has {len(ranks)} ranks"
+                f"{name} has length {len(arrays)}; expected {len(ranks)}, one for each rank"
             )
         given = dict(zip(ranks, arrays))
     return {

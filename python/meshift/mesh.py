@@ -128,7 +128,7 @@ def _mesh_text(
         raise TypeError("a mesh that is given by its shape needs a name for each dim")
     names = list(names)
     if len(names) != len(sizes):
-        raise ValueError(f"the shape has {len(sizes)} dims, but there are {len(names)} names")
+        raise ValueError(f"the shape has length {len(sizes)}, but names has length {len(names)}")
     dims = []
     for name, size in zip(names, sizes):
         _c.encode("a name", name)

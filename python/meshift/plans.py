@@ -185,7 +185,7 @@ class Plan(Immutable):
         given = tuple(_c.int64s(name, strides))
         dims = len(sharding.local_box(rank).shape)
         if len(given) != dims:
-            raise ValueError(f"{name} has {len(given)} numbers, but the tensor has {dims} dims")
+            raise ValueError(f"{name} has length {len(given)}; expected {dims}, one for each dim")
         return given
 
     def _text(self, name: str) -> str:

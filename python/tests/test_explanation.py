@@ -15,7 +15,7 @@ def test_alternatives():
     best, worse, _ = explanation
     assert best.plan == plan(P, R, topology="b200-ndr")
     assert best.reason == ""
-    assert "1 collective more" in worse.reason
+    assert "1 more collective" in worse.reason
     assert explanation[-1].verdict == "per-dim"
     for one in explanation:
         verify(one.plan)
@@ -61,7 +61,7 @@ def test_most():
 def test_rules_that_are_broken():
     source = Sharding.parse("f32[64] on a=2,b=2 as P,P")
     explanation = explain(source, source.with_placements("R,R"))
-    assert "keeps only none" in explanation[-1].reason
+    assert "keeps no promise" in explanation[-1].reason
 
 
 def test_wrong_arguments():

@@ -215,7 +215,7 @@ def test_wrong_arguments():
     right = np.zeros(2, np.float32)
     with pytest.raises(TypeError, match="plan must be a Plan"):
         local.run(source, [right, right])
-    with pytest.raises(ValueError, match="arrays has 1 arrays, but the mesh has 2 ranks"):
+    with pytest.raises(ValueError, match="arrays has length 1; expected 2, one for each rank"):
         local.run(made, [right])
     with pytest.raises(ValueError, match="no array for rank 1"):
         local.run(made, {0: right})

@@ -56,7 +56,7 @@ def test_a_million_ranks_cost_nothing():
         (("a=2@0,0",), "twice"),
         (("a=2\0",), "zero byte"),
         (((), ()), "mesh"),
-        (((2, 2), ("a",)), "2 dims, but there are 1 names"),
+        (((2, 2), ("a",)), "shape has length 2, but names has length 1"),
         (((2,), ("a=2,b",)), "cannot be the name"),
         (((2,), ("",)), "cannot be the name"),
         (((-1,), ("a",)), "-1"),

@@ -104,7 +104,7 @@ def test_wrong_arguments():
         made.program(-1)
     with pytest.raises(TypeError, match="rank"):
         made.program(None)
-    with pytest.raises(ValueError, match="source_strides has 1 numbers, but the tensor has 2 dims"):
+    with pytest.raises(ValueError, match="source_strides has length 1; expected 2, one for each"):
         made.program(0, source_strides=[1])
     with pytest.raises(ValueError, match="overlap"):
         made.program(0, target_strides=[-1, 1])

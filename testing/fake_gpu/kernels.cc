@@ -220,7 +220,7 @@ std::string DescribeCast(const void* raw, std::vector<Access>* accesses) {
   if (params.src_dtype != kFrom) return "the kernel of another source dtype";
   if (!IsDType(params.dst_dtype) || params.src_dtype == params.dst_dtype) return "the dtypes";
   if (!CastFunctionOf(static_cast<DType>(kFrom), static_cast<DType>(params.dst_dtype)).ok()) {
-    return "a cast that there is not";
+    return "a cast that does not exist";
   }
   if (!Aligned(params.src, params.access, params.src_dtype) ||
       !Aligned(params.dst, params.access, params.dst_dtype)) {
@@ -267,7 +267,7 @@ std::string DescribeReduce(const void* raw, std::vector<Access>* accesses) {
   if (base.block == 0) return "blocks of no inputs";
   if (base.strided == 0 && base.num_inputs > cuda::kMaxReduceInputs) return "too many inputs";
   const ReduceSpec spec = SpecOf(base);
-  if (!CheckReduction(spec.dtype, spec.reduction).ok()) return "a reduction that there is not";
+  if (!CheckReduction(spec.dtype, spec.reduction).ok()) return "a reduction that does not exist";
   const uint64_t bytes = BytesOf(base.dtype, base.count);
   const Access out = {.address = base.out, .bytes = bytes, .write = true};
   for (uint32_t k = 0; k < base.num_inputs; ++k) {

@@ -205,7 +205,7 @@ TEST_F(LaunchRulesTest, FillsCastsAndSumsThatContradictThemselves) {
   refused(Launch(r, kReduceF32, sum), "blocks of no inputs");
   sum = Sum(a, b, 6);
   sum.base.op = static_cast<uint8_t>(ReduceOp::kXor);
-  refused(Launch(r, kReduceF32, sum), "a reduction that there is not");
+  refused(Launch(r, kReduceF32, sum), "a reduction that does not exist");
 }
 
 // A device detects an access outside its memory only when the kernel runs; the context is then

@@ -46,8 +46,8 @@ def _asked(number: int) -> tuple[DTensorSpec, DTensorSpec, Settings]:
     found = current_world().traced.get(number)
     if found is None:
         raise RuntimeError(
-            "this graph was made for a process group that is destroyed: torch._dynamo.reset() "
-            "makes torch.compile trace again"
+            "this graph was made for a process group that has been destroyed; call "
+            "torch._dynamo.reset() to make torch.compile trace again"
         )
     return found  # type: ignore[no-any-return]
 

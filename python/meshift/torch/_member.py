@@ -32,8 +32,8 @@ class Member:
 
 
 def alive(reference: weakref.ref[dist.ProcessGroup]) -> dist.ProcessGroup:
-    """ValueError where the group is destroyed."""
+    """ValueError where the group has been destroyed."""
     group = reference()
     if group is None:
-        raise ValueError("the process group is destroyed")
+        raise ValueError("the process group has been destroyed")
     return group

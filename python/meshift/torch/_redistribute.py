@@ -205,7 +205,8 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | No
     mesh = source.mesh
     if target.mesh != mesh:
         raise NotImplementedError(
-            f"from {mesh} to {target.mesh}: redistribution of DTensors is within one mesh"
+            f"cannot redistribute a DTensor from {mesh} to {target.mesh}: source and target must "
+            "be on one mesh"
         )
     if mesh.get_coordinate() is None:
         return None
