@@ -17,6 +17,9 @@ int32_t ThreadNumber() {
   return number;
 }
 
+// Whether the event may be recorded again.
+bool IsFree(const std::shared_ptr<Event>& event) { return event.use_count() == 1; }
+
 // When the last of the events was reached, but at least `least_ns`; `now_ns` if an event has no
 // time. -1: one has not been reached.
 int64_t LastReached(absl::Span<const std::shared_ptr<Event>> events, int64_t least_ns,
@@ -164,11 +167,11 @@ void CallRing::Keep(CallSlot* slot) {
 
 void CallRing::GiveBack(DoneEvents* done, int64_t ticks) {
   CallSlot* const slot = std::exchange(done->slot, nullptr);
+  if (EndAtOnce(slot)) return;
   Source& source = sources_[slot->source];
   const bool ended = !source.closed && PollSlot(slot, ReadingAt(ticks));
   // The engine may use an event a little longer than the call.
-  const auto is_free = [](const std::shared_ptr<Event>& event) { return event.use_count() == 1; };
-  if (ended && std::all_of(slot->Done().begin(), slot->Done().end(), is_free)) {
+  if (ended && std::all_of(slot->Done().begin(), slot->Done().end(), IsFree)) {
     slot->done = nullptr;
   } else {
     Keep(slot);
@@ -181,6 +184,24 @@ void CallRing::GiveBack(DoneEvents* done, int64_t ticks) {
   } else {
     StateOf(*slot).store(CallState::kEnded, std::memory_order_release);
   }
+}
+
+bool CallRing::EndAtOnce(CallSlot* slot) {
+  Source& source = sources_[slot->source];
+  if (slot->num_done != 1 || slot->num_after > 0 || report_ != nullptr || source.closed ||
+      source.pinned != nullptr) {
+    return false;
+  }
+  const std::shared_ptr<Event>& event = slot->done->events[0];
+  if (!IsFree(event) || !event->IsReached()) return false;
+  const int64_t ns = event->ReachedNs();
+  if (ns < 0) return false;
+  slot->started_ns = source.last_ended_ns <= ns ? source.last_ended_ns : 0;
+  slot->ended_ns = ns;
+  source.last_ended_ns = std::max(source.last_ended_ns, ns);
+  slot->done = nullptr;
+  StateOf(*slot).store(CallState::kEnded, std::memory_order_release);
+  return true;
 }
 
 TickClock::Reading CallRing::ReadingAt(int64_t ticks) {
@@ -214,9 +235,9 @@ void CallRing::TakeEvents(size_t size, EventList* events) {
   if (events->size() < size) events->resize(size);
   for (size_t i = 0; i < size; ++i) {
     std::shared_ptr<Event>& event = (*events)[i];
-    if (event.use_count() == 1) continue;
+    if (IsFree(event)) continue;
     if (spare_.empty()) RecycleEnded();
-    if (event.use_count() == 1 || spare_.empty()) continue;
+    if (IsFree(event) || spare_.empty()) continue;
     event = std::move(spare_.back());
     spare_.pop_back();
   }
@@ -331,16 +352,21 @@ void CallRing::Report(const CallSlot& slot) const {
 
 RecordedCall CallRing::Copy(const CallSlot& slot, CallState state,
                             const TickClock::Reading& now) const {
-  return {.number = slot.number,
-          .source = slot.source,
-          .call = slot.call,
-          .state = state,
-          .issued_ns = now.ToNs(slot.issued),
-          .started_ns = slot.started_ns,
-          .ended_ns = state == CallState::kEnded ? slot.ended_ns : -1,
-          .thread = slot.thread,
-          .is_first = slot.is_first,
-          .text = slot.text};
+  RecordedCall call = {.number = slot.number,
+                       .source = slot.source,
+                       .call = slot.call,
+                       .state = state,
+                       .issued_ns = now.ToNs(slot.issued),
+                       .started_ns = slot.started_ns,
+                       .ended_ns = -1,
+                       .thread = slot.thread,
+                       .is_first = slot.is_first,
+                       .text = slot.text};
+  if (state == CallState::kEnded) {
+    call.ended_ns = std::max(slot.ended_ns, call.issued_ns);
+    call.started_ns = std::clamp(slot.started_ns, call.issued_ns, call.ended_ns);
+  }
+  return call;
 }
 
 void CallRing::Consider(const CallSlot& slot, CallState state, const TickClock::Reading& now,

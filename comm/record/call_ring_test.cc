@@ -214,6 +214,38 @@ TEST_F(CallRingTest, TheEventsOfACallThatHasEndedAreMarkedAgain) {
   EXPECT_EQ(calls[1].state, CallState::kInFlight);
 }
 
+// Without reports the times of a call are completed when they are read.
+TEST_F(CallRingTest, TimesOfCallsWhoseEventsWereMarkedAgainAreInOrder) {
+  CallRing ring(&engine_, 8, nullptr);
+  const uint32_t source = ring.AddSource();
+  DoneEvents runs[2];
+  std::vector<int64_t> reached_ns;
+  const auto call = [&](int i) {
+    CallSlot* const slot = ring.Begin(source, {.call = i, .text = &text_}, &runs[i % 2]);
+    ASSERT_TRUE(engine_.RecordInto(*stream_, runs[i % 2].events.data()).ok());
+    ring.End(slot, {.done = &runs[i % 2], .num_done = 1});
+  };
+  // Calls 0 and 1 are issued together and end one after the other, then 2 and 3.
+  for (int i = 0; i < 6; i += 2) {
+    call(i);
+    call(i + 1);
+    for (DoneEvents& run : runs) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      Reach(run.events[0]);
+      reached_ns.push_back(run.events[0]->ReachedNs());
+    }
+  }
+  const std::vector<RecordedCall> calls = ring.Snapshot();
+  ASSERT_EQ(calls.size(), 6);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i].state, CallState::kEnded);
+    EXPECT_EQ(calls[i].ended_ns, reached_ns[i]);
+    EXPECT_LE(calls[i].issued_ns, calls[i].started_ns);
+    EXPECT_LE(calls[i].started_ns, calls[i].ended_ns);
+    EXPECT_TRUE(i % 2 == 0 || calls[i].started_ns == calls[i - 1].ended_ns);
+  }
+}
+
 TEST_F(CallRingTest, TheEventsOfACallInFlightAreKept) {
   const uint32_t source = ring_.AddSource();
   DoneEvents run;
