@@ -1,6 +1,7 @@
 // Implements MakeLocalContext of cli/execution_context.h: the ExecutionContext of the local engine,
-// whose ranks are all in this process. RESOURCE_EXHAUSTED: a plan has a rank of 2^20 or more, or
-// needs more memory than Linux's /proc/meminfo says is available. Not thread-safe.
+// whose ranks are all in this process. CheckFits returns RESOURCE_EXHAUSTED if a plan has a rank of
+// 2^20 or more, or needs more memory than Linux's /proc/meminfo says is available; Run does not
+// check this. Not thread-safe.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -62,7 +62,7 @@ class RankExchange {
   absl::StatusOr<std::vector<std::string>> Meet(const absl::Status& status, std::string_view mine);
   // As Meet, for the result of `work`, which may take longer than the time-out: a rank whose work
   // runs does not count as missing. It runs in its own thread; its exceptions are thrown here,
-  // unless the exchange ends first. A rank that throws has sent nothing, so the others wait for it.
+  // unless the exchange ends first. A rank that throws has sent no result, so the others wait.
   using Work = std::function<absl::StatusOr<std::string>()>;
   absl::StatusOr<std::vector<std::string>> MeetAfter(const Work& work);
   // As MeetAfter; also INVALID_ARGUMENT if two ranks have different texts: "rank 0 has plan 3..,

@@ -1,10 +1,11 @@
 // The rendezvous of an NCCL engine's ranks, before they have a communicator: each rank reports that
-// it is ready, or why it cannot take part; rank 0 distributes the ncclUniqueId.
+// it is ready, or why it cannot take part; rank 0 distributes the ncclUniqueId; and the ranks agree
+// whether NCCL's all-reduce is batch-invariant.
 //
 //   auto rendezvous = Rendezvous(bootstrap, here, nccl, device, environment).value();
 //   nccl->CommInitRankConfig(&comm, size, rendezvous.id, rank, &config);
 //
-// Makes no communicator. Waits at most the bootstrap's time-out. Internal to comm/nccl.
+// Makes no communicator. Waits as long as Bootstrap::Exchange(). Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_RENDEZVOUS_H_
 #define MESHIFT_COMM_NCCL_RENDEZVOUS_H_
 

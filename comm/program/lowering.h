@@ -6,8 +6,8 @@
 // Lower() reads no tensor data and calls no engine. Workspace sizes are in bytes. Thread-safe.
 //
 // Values between two steps alternate between the low and the high end of the workspace, or of a
-// consumed source. The pieces that a step packs lie between them. Thus the workspace is as large as
-// the largest step needs.
+// consumed source. The pieces that a step packs lie between them. Thus the largest step
+// determines the workspace; with two row-major buffers it is the plan's workspace_bytes.
 //
 // Strided tensors: copies (slices, packing, unpacking) read and write them directly. A call or cast
 // that needs contiguous memory works on a copy in the workspace, or in the other tensor if that is

@@ -1,4 +1,4 @@
-// The redistributor's cached decision whether a call that names symmetric memory runs as one
+// The redistributor's cached decision whether a call of one tensor in symmetric memory runs as one
 // symmetric call (hit) or as the ordinary plan (miss). Internal to comm/redistribution.
 //
 //   const SymmetricKey key{plan.fingerprint(), pool.id(), use.source, use.target};

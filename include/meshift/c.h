@@ -28,9 +28,10 @@
 // Errors. A function that can fail returns a meshift_code. Its last argument, `error`, may be NULL.
 // Otherwise *error becomes NULL, or after a failure the message, which the caller frees with
 // meshift_free; it stays NULL if out of memory. A function that fails sets its output handles and
-// texts to NULL. INVALID_ARGUMENT: an argument is NULL but must not be; the `size` of a struct is
-// wrong; a text or a number is invalid; an index is negative, or not below the number of items.
-// RESOURCE_EXHAUSTED: out of memory. INTERNAL: an unexpected exception. Functions throw none.
+// texts to NULL, but for `rule` of meshift_plan_verify. INVALID_ARGUMENT: an argument is NULL but
+// must not be; the `size` of a struct is wrong; a text or a number is invalid; an index is
+// negative, or not below the number of items. RESOURCE_EXHAUSTED: out of memory. INTERNAL: an
+// unexpected exception. Functions throw none.
 //
 // Units. Times are in nanoseconds (names end in _ns), memory and offsets in bytes, `count` and
 // strides in elements, unless a comment says otherwise.
@@ -39,8 +40,8 @@
 // meshift_free. A `const char*` that is returned, or is a field of a struct, belongs to the
 // library.
 //
-// Structs begin with `size_t size`, which the caller sets to the struct's sizeof before every call,
-// also for structs that the function fills. In input structs, zero means the default.
+// Structs that functions take or fill begin with `size_t size`, which the caller sets to the
+// struct's sizeof before every call. In input structs, zero means the default of an optional field.
 //
 // Handles are made by a function with a `meshift_...**` argument, and destroyed by the `_destroy`
 // function of their type, which accepts NULL. A handle holds references to the handles that it
@@ -48,9 +49,9 @@
 // communicators belong to the caller; no handle keeps them alive.
 //
 // Threads. Meshes, shardings, plans, explanations and programs never change, and any threads may
-// use them at once. meshift_options: one thread at a time. Engines, redistributors and runs: any
-// threads, but see meshift_redistribute. Streams: one thread at a time. No handle is destroyed
-// while another thread uses it.
+// use them at once. Options and streams: one thread at a time. Other handles: any threads, but see
+// meshift_redistribute, and meshift_mpi_engine_create where MPI does not allow it. No handle is
+// destroyed while another thread uses it.
 #ifndef MESHIFT_C_H_
 #define MESHIFT_C_H_
 

@@ -1,5 +1,5 @@
 // Turns a path of states into a Plan: steps with bytes and times, totals, the lower bound, and the
-// promise that the steps keep. It does not choose the path, and does not check limits.
+// promise that the steps keep. It does not choose the path, and checks no option's limit.
 //
 //   Plan plan = Assemble(problem, model, path, options, choice, groups);   // on one mesh
 //
