@@ -17,9 +17,6 @@ int32_t ThreadNumber() {
   return number;
 }
 
-// Whether the event may be recorded again.
-bool IsFree(const std::shared_ptr<Event>& event) { return event.use_count() == 1; }
-
 // When the last of the events was reached, but at least `least_ns`; `now_ns` if an event has no
 // time. -1: one has not been reached.
 int64_t LastReached(absl::Span<const std::shared_ptr<Event>> events, int64_t least_ns,
@@ -155,35 +152,17 @@ void CallRing::Recycle(CallSlot* slot) {
   slot->num_done = slot->num_after = 0;
 }
 
-void CallRing::Keep(CallSlot* slot) {
+void CallRing::GiveBack(DoneEvents* done, bool has_ended) {
+  CallSlot* const slot = std::exchange(done->slot, nullptr);
+  if (has_ended && EndAtOnce(slot)) return;
   if (spare_lists_.empty()) spare_lists_.push_back(std::make_unique<DoneEvents>());
   slot->kept = std::move(spare_lists_.back());
   spare_lists_.pop_back();
   EventList& events = slot->kept->events;
-  events.clear();
-  for (size_t i = 0; i < slot->num_done; ++i) events.push_back(std::move(slot->done->events[i]));
+  // Not clear(), which would free its memory.
+  if (events.size() < slot->num_done) events.resize(slot->num_done);
+  for (size_t i = 0; i < slot->num_done; ++i) events[i] = std::move(done->events[i]);
   slot->done = slot->kept.get();
-}
-
-void CallRing::GiveBack(DoneEvents* done, int64_t ticks) {
-  CallSlot* const slot = std::exchange(done->slot, nullptr);
-  if (EndAtOnce(slot)) return;
-  Source& source = sources_[slot->source];
-  const bool ended = !source.closed && PollSlot(slot, ReadingAt(ticks));
-  // The engine may use an event a little longer than the call.
-  if (ended && std::all_of(slot->Done().begin(), slot->Done().end(), IsFree)) {
-    slot->done = nullptr;
-  } else {
-    Keep(slot);
-  }
-  if (!ended) return;
-  Report(*slot);
-  if (source.pinned.get() == slot) {
-    Recycle(slot);
-    source.pinned = nullptr;
-  } else {
-    StateOf(*slot).store(CallState::kEnded, std::memory_order_release);
-  }
 }
 
 bool CallRing::EndAtOnce(CallSlot* slot) {
@@ -193,10 +172,9 @@ bool CallRing::EndAtOnce(CallSlot* slot) {
     return false;
   }
   const std::shared_ptr<Event>& event = slot->done->events[0];
-  if (!IsFree(event) || !event->IsReached()) return false;
-  const int64_t ns = event->ReachedNs();
+  // The engine may use an event a little longer than the call.
+  const int64_t ns = event.use_count() == 1 ? event->ReachedNs() : -1;
   if (ns < 0) return false;
-  slot->started_ns = source.last_ended_ns <= ns ? source.last_ended_ns : 0;
   slot->ended_ns = ns;
   source.last_ended_ns = std::max(source.last_ended_ns, ns);
   slot->done = nullptr;
@@ -204,17 +182,11 @@ bool CallRing::EndAtOnce(CallSlot* slot) {
   return true;
 }
 
-TickClock::Reading CallRing::ReadingAt(int64_t ticks) {
-  constexpr int64_t kMaxTicks = 1 << 20;
-  if (ticks - reading_.ticks > kMaxTicks) reading_ = clock_.Read();
-  return {.ns = reading_.ToNs(ticks), .ticks = ticks, .ns_per_tick = reading_.ns_per_tick};
-}
-
 void CallRing::RecycleEnded() {
-  constexpr size_t kAtOnce = 16;  // bounds the time under the lock; most slots have no own events
+  constexpr size_t kAtOnce = 16;  // bounds the time under the lock
   const TickClock::Reading now = clock_.Read();
   // The last slot is that of the call that begins now.
-  while (unrecycled_ > 1 && spare_.size() < kAtOnce) {
+  for (size_t i = 0; i < kAtOnce && unrecycled_ > 1; ++i) {
     CallSlot& slot = slots_[recycle_at_];
     const CallState state = StateOf(slot).load(std::memory_order_acquire);
     const bool closed = sources_[slot.source].closed;
@@ -235,11 +207,24 @@ void CallRing::TakeEvents(size_t size, EventList* events) {
   if (events->size() < size) events->resize(size);
   for (size_t i = 0; i < size; ++i) {
     std::shared_ptr<Event>& event = (*events)[i];
-    if (IsFree(event)) continue;
+    if (event.use_count() == 1) continue;
     if (spare_.empty()) RecycleEnded();
-    if (IsFree(event) || spare_.empty()) continue;
+    if (event.use_count() == 1 || spare_.empty()) continue;
     event = std::move(spare_.back());
     spare_.pop_back();
+  }
+}
+
+void CallRing::SkipRecycled() {
+  // Two a call: then they never accumulate.
+  for (int i = 0; i < 2 && unrecycled_ > 1; ++i) {
+    const CallSlot& slot = slots_[recycle_at_];
+    if (StateOf(slot).load(std::memory_order_acquire) != CallState::kEnded ||
+        slot.done != nullptr || slot.num_after > 0) {
+      return;
+    }
+    recycle_at_ = Next(recycle_at_);
+    --unrecycled_;
   }
 }
 
@@ -251,7 +236,8 @@ CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, DoneEvents* don
     MakeSpare();
   if (head.num_after > room_) [[unlikely]]
     MakeRoom(head.num_after);
-  if (done != nullptr && done->slot != nullptr) GiveBack(done, now);
+  if (done != nullptr && done->slot != nullptr) GiveBack(done, head.has_ended);
+  SkipRecycled();
   CallSlot* slot = nullptr;
   for (size_t tries = 0; slot == nullptr; ++tries) {
     if (tries == slots_.size()) return nullptr;
@@ -463,6 +449,16 @@ std::vector<RecordedCall> CallRing::Snapshot() {
   }
   std::sort(calls.begin(), calls.end(),
             [](const RecordedCall& a, const RecordedCall& b) { return a.number < b.number; });
+  // A call of a source starts after the ends of its earlier calls, in whatever order they were
+  // found.
+  std::vector<int64_t> last_ended_ns;
+  for (RecordedCall& call : calls) {
+    if (call.state != CallState::kEnded) continue;
+    if (call.source >= last_ended_ns.size()) last_ended_ns.resize(call.source + 1, 0);
+    int64_t& last_ns = last_ended_ns[call.source];
+    if (last_ns <= call.ended_ns) call.started_ns = std::max(call.started_ns, last_ns);
+    last_ns = std::max(last_ns, call.ended_ns);
+  }
   return calls;
 }
 

@@ -61,7 +61,9 @@ struct CallHead {
   bool is_first = false;   // the first call of its program
   uint32_t num_done = 1;   // expected number of events with which it ends
   uint32_t num_after = 0;  // number of events that it waits for
-  int64_t call = 0;        // the source's number of the call
+  // The earlier call that ended with the same events is known to have ended.
+  bool has_ended = false;
+  int64_t call = 0;  // the source's number of the call
   const std::shared_ptr<const CallText>* text = nullptr;
 };
 
@@ -183,14 +185,13 @@ class CallRing {
   // Moves the slot's own events to the spare ones, or releases them; gives back the caller's.
   void Recycle(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
   void Release(absl::Span<std::shared_ptr<Event>> events, bool may_reuse) MESHIFT_REQUIRES(mutex_);
-  // Lets the caller record its events again if their call has ended, else keeps them.
-  void GiveBack(DoneEvents* done, int64_t ticks) MESHIFT_REQUIRES(mutex_);
-  // The usual case: the call has ended, with one event that is free again. Else returns false.
-  // Copy() then sets bounds to the times, which needs the issue time in ns.
+  // Lets the caller record its events again if EndAtOnce does, else keeps them.
+  void GiveBack(DoneEvents* done, bool has_ended) MESHIFT_REQUIRES(mutex_);
+  // Ends a call that has ended with one event, if that may be recorded again and nobody waits for a
+  // report, which is made in the order of calls. Copy() and Snapshot() complete its times.
   ABSL_ATTRIBUTE_HOT bool EndAtOnce(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
-  void Keep(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
-  // A reading that is extrapolated by less than a millisecond.
-  TickClock::Reading ReadingAt(int64_t ticks) MESHIFT_REQUIRES(mutex_);
+  // Passes the oldest slots if they have no events.
+  void SkipRecycled() MESHIFT_REQUIRES(mutex_);
   // Recycles the events of some of the oldest calls, at most up to the first unfinished one of an
   // open source.
   void RecycleEnded() MESHIFT_REQUIRES(mutex_);
@@ -217,7 +218,6 @@ class CallRing {
   size_t recycle_at_ MESHIFT_GUARDED_BY(mutex_) = 0;
   size_t unrecycled_ MESHIFT_GUARDED_BY(mutex_) = 0;
   int64_t next_number_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  TickClock::Reading reading_ MESHIFT_GUARDED_BY(mutex_);  // a recent one
   // A slot in state kIssuing belongs to the thread that issues the call; mutex_ guards the others.
   std::vector<CallSlot> slots_;
   std::unique_ptr<State[]> states_;

@@ -469,6 +469,7 @@ absl::Status RedistributorImpl::Wait(const Run& run) {
     if (event->InGraph()) return status;
     return FailCall(run.call, status);
   }
+  run.is_done.store(true, std::memory_order_relaxed);
   for (const auto& [group_stream, use] : run.uses) group_stream->NoteDone(use);
   return Health();
 }

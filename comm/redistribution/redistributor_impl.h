@@ -68,6 +68,8 @@ struct Run {
   // The work is done when the first `num_done` events are reached. The others are kept for reuse.
   DoneEvents done;
   size_t num_done = 0;
+  // Whether a handle has found the work done. The next call that uses this run resets it.
+  mutable std::atomic<bool> is_done = false;
   std::vector<std::pair<GroupStream*, int64_t>> uses;  // of workspaces
   // Used while the call is issued. `after`: events on `after_streams`, kept for reuse too; `ends`:
   // the streams with the call's last work.

@@ -102,6 +102,8 @@ CallSlot* RedistributorImpl::BeginRecord(Call& call, Run* run) {
                 .text = &call.call_text};
   if (run == nullptr) return recorder_->Begin(head, nullptr);
   head.num_after = static_cast<uint32_t>(run->after_streams.size());
+  head.has_ended = run->is_done.load(std::memory_order_relaxed);
+  if (head.has_ended) run->is_done.store(false, std::memory_order_relaxed);
   CallSlot* const slot = recorder_->Begin(head, &run->done);
   call.has_run = true;
   if (slot != nullptr) run->number = slot->number;
