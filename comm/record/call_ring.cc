@@ -40,6 +40,7 @@ CallRing::CallRing(Engine* engine, int64_t size, Reporter report)
       slots_(static_cast<size_t>(size)),
       states_(new State[static_cast<size_t>(size)]) {
   spare_.reserve(max_spare_);
+  spare_lists_.reserve(max_spare_);
   for (size_t i = 0; i < slots_.size(); ++i) {
     states_[i].store(CallState::kNone, std::memory_order_relaxed);
   }
@@ -114,6 +115,10 @@ void CallRing::MakeSpare() {
   if (std::exchange(has_made_spare_, true)) return;
   const auto stream = engine_->CreateStream();
   if (!stream.ok()) return;  // then each call makes its own events
+  // GiveBack takes a list before TakeEvents finds out that no event is left.
+  while (spare_lists_.size() < kFirstSpare + 1) {
+    spare_lists_.push_back(std::make_unique<DoneEvents>());
+  }
   while (spare_.size() < kFirstSpare) {
     std::shared_ptr<Event> event;
     if (!engine_->RecordInto(**stream, &event).ok()) return;
@@ -125,7 +130,9 @@ void CallRing::MakeRoom(size_t num_events) {
   for (CallSlot& slot : slots_) {
     if (StateOf(slot).load(std::memory_order_acquire) == CallState::kIssuing) continue;
     slot.after.reserve(num_events);
+    if (slot.kept != nullptr) slot.kept->events.reserve(num_events);
   }
+  for (const std::unique_ptr<DoneEvents>& list : spare_lists_) list->events.reserve(num_events);
   room_ = num_events;
 }
 
@@ -234,8 +241,8 @@ CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, DoneEvents* don
   const MutexLock lock(mutex_);
   if (!has_made_spare_) [[unlikely]]
     MakeSpare();
-  if (head.num_after > room_) [[unlikely]]
-    MakeRoom(head.num_after);
+  if (std::max(head.num_done, head.num_after) > room_) [[unlikely]]
+    MakeRoom(std::max(head.num_done, head.num_after));
   if (done != nullptr && done->slot != nullptr) GiveBack(done, head.has_ended);
   SkipRecycled();
   CallSlot* slot = nullptr;

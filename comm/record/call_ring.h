@@ -180,7 +180,7 @@ class CallRing {
   bool IsReached(const CallSlot& slot) const;
   void Evict(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
   void MakeSpare() MESHIFT_REQUIRES(mutex_);
-  // Reserves space for this many events in each slot that is not being issued.
+  // Reserves space for this many events in each list, but for those of slots that are being issued.
   void MakeRoom(size_t num_events) MESHIFT_REQUIRES(mutex_);
   // Moves the slot's own events to the spare ones, or releases them; gives back the caller's.
   void Recycle(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
@@ -212,7 +212,7 @@ class CallRing {
   const TickClock clock_;
   const size_t max_spare_;
   Mutex mutex_;
-  size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // reserved number of `after` of each slot
+  size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // reserved number of events of each list
   size_t at_ MESHIFT_GUARDED_BY(mutex_) = 0;    // the next slot
   // The `unrecycled_` slots before `at_`, of which this is the first, may have events.
   size_t recycle_at_ MESHIFT_GUARDED_BY(mutex_) = 0;

@@ -178,7 +178,11 @@ void ReadCall(JsonCursor& json, DumpFile::Call* call) {
     }
   });
   if (at < 10) json.Fail("a call has fewer than 10 parts");
-  if (call->call < 0) json.Fail("a call's number is negative");
+  // Readers count up to it.
+  if (call->call < 0 || call->call == INT64_MAX) {
+    json.Fail(fmt::format("a call has number {}; it must be at least 0 and less than 2^63 - 1",
+                          call->call));
+  }
 }
 
 absl::Status Check(const DumpFile& file, std::string_view format, int64_t version) {

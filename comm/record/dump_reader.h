@@ -1,8 +1,8 @@
 // Reads the files of WriteDump (comm/record/dump_writer.h). It does not trust them: text that it
 // cannot parse, a field with a wrong type, a number or index out of range, and a file above the
-// limits give an error. Otherwise it is lenient: missing members have defaults (a file without
-// `rank` is rank 0's), members may be repeated, and unknown ones are skipped without a check of
-// their JSON. It cannot detect changed values.
+// limits give an error. Otherwise it is lenient: members may be repeated or unknown, and missing
+// ones have defaults (a file without `rank` is rank 0's), except those that ReadDump() requires. It
+// cannot detect changed values.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFile file, ReadDump(text));
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFolder folder, ReadDumpFolder("/var/tmp/job7"));

@@ -4,8 +4,8 @@
 //   MakePlan(from, to, {.reproducibility = Reproducibility::kOrdered, .topology = h100});
 //
 // A plan depends on these options and the two shardings only. Options are not checked when they are
-// set: MakePlan refuses invalid ones that it uses. Each Parse function here returns
-// INVALID_ARGUMENT for an unknown name. Values: threads may read one at once.
+// set: MakePlan refuses invalid ones. Each Parse function here returns INVALID_ARGUMENT for an
+// unknown name. A value; safe for concurrent use.
 #ifndef MESHIFT_PLANNER_OPTIONS_H_
 #define MESHIFT_PLANNER_OPTIONS_H_
 
@@ -164,7 +164,7 @@ class EngineCapabilities {
 
 enum class PlannerKind : uint8_t {
   kBest,    // the cheapest plan that keeps the promise; if the search is long (five mesh dims or
-            // more), the best that it found: planner/search/search.h
+            // more), one close to it: planner/search/search.h
   kPerDim,  // one collective per mesh dim, as DTensor's greedy planner; a baseline to compare with
 };
 std::string_view Name(PlannerKind kind);  // "best", "per-dim"
@@ -215,7 +215,7 @@ struct PlannerOptions {
   GroupBudget groups = {};
   // The limit on the work of planning, in units of about 10 ns (kDefaultMaxWork). States, steps,
   // ranks and messages are counted, not time, so that planning stops at the same point on every
-  // rank. Beyond it planning fails with RESOURCE_EXHAUSTED. Steps do not depend on it.
+  // rank. Beyond it planning fails with RESOURCE_EXHAUSTED. Plans do not depend on it.
   int64_t max_work = kDefaultMaxWork;
   friend bool operator==(const PlannerOptions&, const PlannerOptions&) = default;
 };

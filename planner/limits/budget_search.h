@@ -7,11 +7,11 @@
 //   const FoundGroups found = FindGroups(groups, groups.each_setup_ns(), needs, solve);
 //     // solve(*found.set, INT64_MAX) is the cheapest solution within the budget
 //
-// The cost of groups is not a sum over steps: a group that two steps use is set up once. For a
-// fixed set of allowed groups this cost can be ignored. So solve() finds the cheapest path over a
-// set, and this search branches on a group of that path: it is either taken, and its set-up paid,
-// or forbidden. Forbidding groups never makes a path cheaper, so the path over all remaining groups
-// is a lower bound for the branch. solve() gets a bound that follows from the incumbent's time. The
+// The cost of groups is not a sum over steps: a group that two steps use is set up once. So solve()
+// finds the cheapest path over a set of allowed groups without this cost, which is a lower bound,
+// and this search branches on a group of that path: it is either taken, and its set-up paid, or
+// forbidden. Forbidding groups never makes a path cheaper, so the path over all remaining groups is
+// a lower bound for the branch. solve() gets a bound that follows from the incumbent's time. The
 // result is exact up to kMaxSolutions calls of solve(), if solve() keeps the conditions of SolveFn.
 // Times are in ns. Internal to the planner.
 #ifndef MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_
