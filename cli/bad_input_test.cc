@@ -214,7 +214,7 @@ TEST(BadInput, OtherOptions) {
       {{"extra"}, "The following argument was not expected: extra; --help lists the options"},
       {{"extra", "--bogus", "x"},
        "The following arguments were not expected: extra --bogus x; --help lists the options"},
-      {{"--mesh", "a=2"}, "--mesh: At Most 1 required but received 2; --help lists the options"},
+      {{"--mesh", "a=2"}, "--mesh has 2 values; expected at most 1; --help lists the options"},
   };
   for (const auto& [more, message] : cases) {
     Args args = PlanArgs("a=2", "f32[8]", "S(0)", "R");
@@ -225,7 +225,7 @@ TEST(BadInput, OtherOptions) {
   ExpectError(
       {"fly"}, 2,
       "unknown command 'fly'; expected plan, explain, run, check, shards, env, calibrate, dump");
-  ExpectError({"plan", "--mesh"}, 2, "--mesh: 1 required MESH missing; --help lists the options");
+  ExpectError({"plan", "--mesh"}, 2, "--mesh needs a value; --help lists the options");
 }
 
 TEST(BadInput, MissingOptions) {

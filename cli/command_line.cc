@@ -333,8 +333,26 @@ std::string EngineIn(const std::vector<std::string>& args) {
   return engine;
 }
 
-// CLI11 spreads some messages over lines.
-std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
+// CLI11's message of an error, in one line. "--mesh: At Most 1 required but received 2" and
+// "--mesh: 1 required MESH missing" become sentences.
+std::string SentenceOf(const CLI::ParseError& error) {
+  std::string text = error.what();
+  text.resize(std::min(text.size(), text.find('\n')));
+  const std::string_view most = ": At Most ";
+  const std::string_view received = " required but received ";
+  const size_t colon = text.find(": ");
+  const std::string option = text.substr(0, colon);
+  if (const size_t at = text.find(received);
+      at != std::string::npos && colon == text.find(most) && colon < at) {
+    const size_t begin = colon + most.size();
+    return fmt::format("{} has {} values; expected at most {}", option,
+                       text.substr(at + received.size()), text.substr(begin, at - begin));
+  }
+  if (colon != std::string::npos && text.ends_with(" missing")) {
+    return fmt::format("{} needs a value", option);
+  }
+  return text;
+}
 
 int ParseAndRun(std::vector<std::string> args, Io& io) {
   CLI::App app("Plans, proves and runs redistributions of tensors over device meshes.", "meshift");
@@ -381,8 +399,7 @@ int ParseAndRun(std::vector<std::string> args, Io& io) {
                         extra.size() == 1 ? " was" : "s were", fmt::join(extra, " "));
     return FailAsRank(engine, wrong, io);
   } catch (const CLI::ParseError& error) {
-    const absl::Status wrong =
-        InvalidArgument("{}; --help lists the options", FirstLine(error.what()));
+    const absl::Status wrong = InvalidArgument("{}; --help lists the options", SentenceOf(error));
     return FailAsRank(engine, wrong, io);
   }
   // With other engines each rank would print the same note.
