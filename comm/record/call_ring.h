@@ -187,8 +187,8 @@ class CallRing {
   void Release(absl::Span<std::shared_ptr<Event>> events, bool may_reuse) MESHIFT_REQUIRES(mutex_);
   // Lets the caller record its events again if EndAtOnce does, else keeps them.
   void GiveBack(DoneEvents* done, bool has_ended) MESHIFT_REQUIRES(mutex_);
-  // Ends a call that has ended with one event, if that may be recorded again and nobody waits for a
-  // report, which is made in the order of calls. Copy() and Snapshot() complete its times.
+  // Ends a call that has ended with one event, if that may be recorded again and there are no
+  // reports, which are made in the order of calls. Copy() and Snapshot() complete its times.
   ABSL_ATTRIBUTE_HOT bool EndAtOnce(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
   // Passes the oldest slots if they have no events.
   void SkipRecycled() MESHIFT_REQUIRES(mutex_);
