@@ -6,6 +6,7 @@
 //
 // The context has one runner at a time, and ignores NewRunner's reduction order: the engine has its
 // own. After an error it keeps the runner until its own destructor, which may wait for other ranks.
+// If another rank ends, the engine's calls are aborted, so that none waits for it.
 // Not thread-safe.
 #ifndef MESHIFT_CLI_RANK_CONTEXT_H_
 #define MESHIFT_CLI_RANK_CONTEXT_H_

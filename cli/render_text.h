@@ -1,5 +1,7 @@
-// Renders a promise, and the messages of a plan. A plan's own text is in planner/plan/plan_text.h.
+// Renders whether a plan keeps its promise about bits (docs/reproducibility.md), and the messages
+// that its ranks send. A plan's own text is in planner/plan/plan_text.h.
 //
+//   MESHIFT_RETURN_IF_ERROR(CheckMessages(plan));    // cli/messages.h
 //   io.out << RenderMessages(plan);
 #ifndef MESHIFT_CLI_RENDER_TEXT_H_
 #define MESHIFT_CLI_RENDER_TEXT_H_

@@ -1,4 +1,5 @@
-// Cuts of one tensor dim: the pieces, their lengths, and the overlap of two pieces.
+// Cuts of one tensor dim: the pieces, their lengths, and the overlap of two pieces. Also pairs the
+// ranks of a permute (PermutePairs).
 //
 //   Chunk({0, 10}, 4, 3);                      // [9, 10): the last of the lengths 3, 3, 3, 1
 //   CommonIndices({0, 5}, {3, 6});             // 2
@@ -7,12 +8,13 @@
 //
 // A ceil cut of a length into n makes pieces of ceil(length / n), then possibly one shorter piece,
 // then empty ones. The outermost cut of a tensor dim may be ragged instead. Each cut divides every
-// piece of the cut before it. NestedCuts (placement/nested_cuts.h) counts pieces without listing
-// them.
+// piece of the cut before it. NestedCuts (placement/nested_cuts.h) counts the pieces in a range, of
+// ceil cuts only.
 //
-// Positions and lengths are indices of the tensor dim, 0 or more. Nothing is checked: the caller
-// passes at least one piece per cut, and coordinates below it. Internal to Meshift. Pure functions
-// and values; safe for concurrent use.
+// Positions and lengths count indices of the tensor dim; both are 0 or more. Nothing is checked:
+// each Cut::size must be at least 1, and a coordinate less than it. A ragged cut always divides the
+// whole tensor dim; it ignores the interval or length that it is given. Internal to Meshift. Pure
+// functions and values; safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_CUTS_H_
 #define MESHIFT_PLACEMENT_CUTS_H_
 

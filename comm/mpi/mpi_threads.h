@@ -4,7 +4,8 @@
 //   if (!threads.any()) ...                          // below MPI_THREAD_MULTIPLE
 //   MESHIFT_RETURN_IF_ERROR(threads.Check());        // may this thread call MPI?
 //
-// MpiThreads only tells: it stops no call. Immutable. Internal to comm/mpi.
+// MpiThreads only tells: it stops no call. Immutable. MpiTurn lets one thread at a time call MPI.
+// Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_MPI_THREADS_H_
 #define MESHIFT_COMM_MPI_MPI_THREADS_H_
 

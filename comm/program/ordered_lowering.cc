@@ -1,9 +1,11 @@
 // Implements StepLowering::OrderedAllReduce and OrderedReduceScatter (step_lowering.h): reductions
-// in ascending order of coordinates. Every member owns a slice of the result: it receives all
-// contributions to the slice and reduces them in order, or first inside the blocks of
-// Step::reduce_block; an all_reduce then gathers the slices. Slices may be empty. So an element's
-// bits depend neither on its position in the tensor nor on the links between ranks. A piece
-// (ProgramBuilder::TakePiece) holds all contributions to this rank's slice.
+// in ascending order of coordinates, in one stage (staged_lowering.cc has Step::reduce_stages).
+// Each member owns a slice of the result, possibly empty. It receives every member's contribution
+// to the slice and combines them in order. With Step::reduce_block, it combines each block of
+// contributions first, then the blocks' results. An all_reduce then gathers the slices. So an
+// element's bits depend neither on its position in the tensor nor on the links between ranks.
+// Workspace: all contributions to this rank's slice. INVALID_ARGUMENT: an all_reduce that changes
+// boxes, or a reduce_scatter that removes cuts.
 #include <algorithm>
 #include <cstdint>
 #include <utility>

@@ -27,13 +27,7 @@ namespace {
 
 using State = DumpFile::State;
 
-// Limits of a file, above those of the writer and of RecordOptions::calls. The writer does not
-// limit the number of redistributors.
-constexpr size_t kMaxText = 8192;  // bytes
-constexpr size_t kMaxCalls = 1'000'100;
-constexpr size_t kMaxPlans = 1'000'100;
-constexpr size_t kMaxSources = 100'000;
-constexpr size_t kMaxSteps = 1024;
+// The most files of a folder.
 constexpr size_t kMaxFiles = 1'000'000;
 
 void ReadFailure(JsonCursor& json, DumpedFailure* failure) {
@@ -42,7 +36,7 @@ void ReadFailure(JsonCursor& json, DumpedFailure* failure) {
     if (key == "code") {
       json.String(&failure->code, 64);
     } else if (key == "message") {
-      json.String(&failure->message, kMaxText);
+      json.String(&failure->message, DumpFile::kMaxText);
     } else {
       json.Skip();
     }
@@ -54,7 +48,7 @@ void ReadRedistributor(JsonCursor& json, DumpFile::Redistributor* source, int64_
   std::string ranks;
   json.Object([&](std::string_view key) {
     if (key == "name") {
-      json.String(&source->name, kMaxText);
+      json.String(&source->name, DumpFile::kMaxText);
     } else if (key == "ranks") {
       json.String(&ranks, DumpFile::kMaxBytes);
     } else if (key == "failure") {
@@ -101,16 +95,16 @@ void ReadStep(JsonCursor& json, DumpFile::Step* step) {
 void ReadPlan(JsonCursor& json, DumpFile::Plan* plan) {
   json.Object([&](std::string_view key) {
     if (key == "text") {
-      json.String(&plan->text, kMaxText);
+      json.String(&plan->text, DumpFile::kMaxText);
     } else if (key == "bytes") {
       json.Int(&plan->bytes);
     } else if (key == "num_steps") {
       json.Int(&plan->num_steps);
     } else if (key == "groups") {
-      json.Array(kMaxSteps,
+      json.Array(DumpFile::kMaxSteps,
                  [&] { json.String(&plan->groups.emplace_back(), DumpFile::kMaxBytes); });
     } else if (key == "steps") {
-      json.Array(kMaxSteps, [&] { ReadStep(json, &plan->steps.emplace_back()); });
+      json.Array(DumpFile::kMaxSteps, [&] { ReadStep(json, &plan->steps.emplace_back()); });
     } else {
       json.Skip();
     }
@@ -307,13 +301,13 @@ absl::StatusOr<DumpFile> ReadDump(std::string_view text) {
     } else if (key == "failure") {
       ReadFailure(json, &file.failure);
     } else if (key == "redistributors") {
-      json.Array(kMaxSources,
+      json.Array(DumpFile::kMaxSources,
                  [&] { ReadRedistributor(json, &file.redistributors.emplace_back(), &num_ranks); });
     } else if (key == "plans") {
-      json.Array(kMaxPlans, [&] { ReadPlan(json, &file.plans.emplace_back()); });
+      json.Array(DumpFile::kMaxPlans, [&] { ReadPlan(json, &file.plans.emplace_back()); });
     } else if (key == "calls") {
       file.calls.reserve(std::min<size_t>(text.size() / 64, 4096));
-      json.Array(kMaxCalls, [&] { ReadCall(json, &file.calls.emplace_back()); });
+      json.Array(DumpFile::kMaxCalls, [&] { ReadCall(json, &file.calls.emplace_back()); });
     } else {
       json.Skip();
     }

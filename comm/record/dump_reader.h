@@ -1,8 +1,9 @@
-// Reads the files of WriteDump (comm/record/dump_writer.h). It does not trust them: text that it
-// cannot parse, a field with a wrong type, a number or index out of range, and a file above the
-// limits give an error. Otherwise it is lenient: members may be repeated or unknown, and missing
-// ones have defaults (a file without `rank` is rank 0's), except those that ReadDump() requires. It
-// cannot detect changed values.
+// Reads ranks' records of calls for `meshift dump`: the JSON files of WriteDump
+// (comm/record/dump_writer.h). It does not trust them. Errors: text that is not such JSON, an
+// unknown format, version or state of a call, a wrong type, an array that is too short, an index
+// out of range, call numbers that do not ascend, and a file above the limits. Members may be
+// repeated or unknown. Missing ones have defaults (a file without `rank` is rank 0's), except those
+// that ReadDump() requires. It does not check other values, such as bytes and times.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFile file, ReadDump(text));
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFolder folder, ReadDumpFolder("/var/tmp/job7"));
@@ -30,6 +31,12 @@ struct DumpFile {
   // The largest file. A record of 1,000,000 calls, the most that are kept, has some 110 MiB.
   static constexpr size_t kMaxBytes = 160 << 20;
   static constexpr int64_t kMaxRanks = 1 << 20;  // of a job
+  // The most of each in a file: above the limits of the writer, which has none for redistributors.
+  static constexpr size_t kMaxText = 8192;  // bytes
+  static constexpr size_t kMaxCalls = 1'000'100;
+  static constexpr size_t kMaxPlans = 1'000'100;
+  static constexpr size_t kMaxSources = 100'000;  // redistributors
+  static constexpr size_t kMaxSteps = 1024;       // of a plan
 
   struct Redistributor {
     std::string name;
@@ -84,9 +91,8 @@ struct DumpFile {
 
 // INVALID_ARGUMENT has the problem, and the byte of a syntax error. Skips unknown members. Missing
 // ones have their defaults, except `format`, `version`, the ranks of a redistributor and the code
-// of a failure, which are required. Time and memory are linear in the text, which may have at most
-// kMaxBytes, apart from the lists of ranks: together they have at most 2 * kMaxRanks. Texts, calls,
-// plans, redistributors and steps have limits too (dump_reader.cc).
+// of a failure, which are required. The text has at most kMaxBytes; the lists of ranks have at most
+// 2 * kMaxRanks ranks together. Time and memory are linear in both.
 absl::StatusOr<DumpFile> ReadDump(std::string_view text);
 
 // Parses ascending ranks below DumpFile::kMaxRanks: "0-3,7". INVALID_ARGUMENT: any other text.

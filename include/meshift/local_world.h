@@ -9,9 +9,10 @@
 // reached it. So one thread may enqueue work on the streams of 1,024 ranks and then wait, or each
 // rank may be a thread.
 //
-// Errors propagate with the work. A stream keeps its first error (make a new stream to continue):
-// later work on it is skipped, its later events carry the error to the streams that wait for them,
-// and a collective that it reaches ends its group with the error. Any error of a call ends the
+// Errors propagate with the work. A stream keeps its first error: later work on it is skipped, its
+// later events carry the error to the streams that wait for them, and a collective that it reaches
+// ends its group with the error. Other work can go on in a new stream; a group that has ended stays
+// ended. Any error of a call ends the
 // group of its communicator: refused arguments, calls of members that do not match, an abort, or a
 // member that does not arrive in time. All members get it from Synchronize() and Health(). A
 // collective that already has all its members still finishes.
@@ -20,8 +21,9 @@
 // member's own block of `send` (reduce-scatter), and `send` its own block of `recv` (all-gather).
 //
 // Defaults of RecordOptions (meshift/engine.h) differ here: with more than 16 ranks each records
-// fewer calls, since they share a process. The watchdog is off, because without workers only
-// waiting threads do the work. Engine::SetRecord changes both.
+// fewer calls, since they share a process. The watchdog is off for any number of workers: without
+// them only waiting threads do the work, and it would take a pause for a hang. Engine::SetRecord
+// changes both.
 //
 // The world owns its engines. Their streams, buffers and communicators may be destroyed after it,
 // but not used. Safe for concurrent use.

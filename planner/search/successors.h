@@ -7,24 +7,25 @@
 //     next.state;          // where it leads
 //   });
 //
-// This table has the steps from one layout to another (layouts.h) that leave partial mesh dims as
-// they are. Cuts in the common prefix of the two lists of a tensor dim count as unchanged. The
-// first row that fits has the ops.
+// A layout has a list of cuts for each tensor dim (layouts.h). This table has the steps from one
+// layout to another that leave partial mesh dims as they are. Cuts with which both lists of a
+// tensor dim begin count as unchanged. The first row that fits has the ops.
 //
-//   cuts are only added                            slice
-//   cuts are only removed                          all_gather, exchange
-//   each cut is replaced by one of the same sizes  permute, exchange
-//   the same mesh dims cut in another place        all_to_all
-//   anything else                                  exchange
+//   cuts are only added                          slice
+//   cuts are only removed                        all_gather, exchange
+//   all pieces keep their sizes                  permute, exchange
+//   the same mesh dims cut in another place      all_to_all
+//   anything else                                exchange
 //
 // Other steps: all_reduce and reduce_scatter on partial mesh dims; masks, which make mesh dims
-// partial; and casts. A step acts on one set of mesh dims. The group of two or more mesh dims is
-// flattened, whether they are adjacent or not.
+// partial; and casts. A step acts on one set of mesh dims, adjacent or not: ranks that differ only
+// in these form one group.
 //
-// Exchanges lead to every layout if a problem has at most kMostLayouts. Otherwise they lead only to
-// finished states, to states from which one other step may lead to the target, and to where an
-// all_gather with padding would lead. No exchange replaces an all_gather over a ragged cut whose
-// sizes an option chooses.
+// A state is finished if local steps alone may lead from it to the target. Exchanges lead to every
+// layout if a problem has at most kMostLayouts. If it has more, they lead only to finished states,
+// to states from which one slice, all_gather, all_to_all, reduction or mask may lead to the target
+// (besides casts), and to where an all_gather with padding would lead. No exchange replaces an
+// all_gather over a ragged cut whose sizes an option chooses.
 //
 // Once the problem's budget is spent, results are incomplete. The problem and the model must
 // outlive the successors. Internal to the planner; not safe for concurrent use.

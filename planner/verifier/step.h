@@ -1,12 +1,16 @@
-// Checks the fields and the data of one step on one mesh by docs/plan_format.md.
+// Checks the fields and the data of a step that stays on its mesh, by docs/plan_format.md.
 //
+//   std::optional<Violation> broken = CheckOp(step, like, mesh, dtype_before);
+//   if (broken) return broken;
+//   const State after = StateOf(...);  // of step.after
 //   StepView view = {mesh_shape, step, before, after, ChangeOf(mesh_shape, before, after)};
-//   std::optional<Violation> broken = CheckFields(view);
+//   broken = CheckFields(view);
 //   if (!broken) broken = CheckData(view);
 //
-// CheckOp must come before StateOf(step.after) and the other checks, CheckFields before CheckData.
-// Each returns the first broken rule; nullopt: none. Costs are checked in verifier.cc, casts and
-// promises in casts.h and promise.h. Internal to the verifier; pure functions.
+// The three checks need this order. Each returns the first broken rule; nullopt: none. A StepView
+// may also hold a step to another mesh (a crossing), which crossing.h checks. Costs are checked in
+// verifier.cc, the order and rounding of casts in casts.h, promises and reduce_block in promise.h.
+// Internal to the verifier; pure functions.
 #ifndef MESHIFT_PLANNER_VERIFIER_STEP_H_
 #define MESHIFT_PLANNER_VERIFIER_STEP_H_
 
@@ -58,14 +62,15 @@ ReductionFields FieldsOfReduction(const MeshShape& mesh_shape, const State& befo
 // (planner/verifier/crossing.h) instead of this one and the two below.
 std::optional<Violation> CheckOp(const Step& step, const Sharding& like, int mesh,
                                  DType dtype_before);
-// Checks every field but the costs: placements after, group, tensor dims, reduction, sizes, dtypes.
-// The value of reduce_block is checked in promise.h.
+// Checks the other fields, except the costs and the value of reduce_block: placements after, group,
+// tensor dims, reduction, sizes, dtypes.
 // Rule "scale": the step is beyond kMaxMoving or kMaxChoices (boxes.h).
 std::optional<Violation> CheckFields(const StepView& view);
 // Checks that every rank can get its box of `after`, each element and each contribution once.
 std::optional<Violation> CheckData(const StepView& view);
 
 // Whether in every group all members have boxes of one size before, and of one size after.
+// REQUIRES: !view.Crosses().
 bool IsEven(const StepView& view);
 // Whether the reduction gives the same bits in any order, if min and max follow docs/dtypes.md.
 // REQUIRES: it has a reduce_op.
