@@ -19,7 +19,8 @@
 namespace meshift::capi {
 
 // The enums count from 0, the numbers from 1; 0 means none. This holds for the enums that
-// numbers.cc compares; codes and reduction orders have equal numbers on both sides.
+// numbers.cc compares. Do not use NumberOf for codes and reduction orders: their numbers are equal
+// on both sides.
 template <typename Enum>
 constexpr int32_t NumberOf(Enum value) {
   return static_cast<int32_t>(value) + 1;

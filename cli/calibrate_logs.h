@@ -3,13 +3,14 @@
 //   meshift calibrate --from-nccl-tests all_reduce.log alltoall.log --format json > cluster.json
 //   meshift plan --topology cluster.json ...
 //
-// --topology gives the domains. For a preset without a file, a domain is a host of the logs, unless
-// the preset's domains span nodes, or each log is of one host with no more ranks than a domain has.
-// For such a preset, logs of several hosts are refused if the hosts differ in size, or if a host's
-// ranks are not consecutive. Rows with wrong values, rows that NCCL's own output breaks, and
-// collectives that plans do not use are left out; text output reports them, JSON does not. A log of
-// one rank, or of an unknown number, is refused, and so are more than kMaxNcclTestsRows rows
-// (cli/nccl_tests_log.h) of the collectives that plans use.
+// --topology gives the domains. A preset is a name such as "h100"; "flat" and a preset with an .xml
+// file do not count here. With a preset a host of the logs becomes a domain, with two exceptions:
+// the preset's domains span nodes, or each log is of one host that is no larger than a domain. With
+// any preset, logs of several hosts are refused if the hosts differ in size, or if a host's ranks
+// are not consecutive. Rows with wrong values, rows that NCCL's own output breaks, and collectives
+// that plans do not use are left out; text output reports them, JSON does not. Logs that then have
+// no time are refused. A log of one rank, or of an unknown number, is refused too, and so are more
+// than kMaxNcclTestsRows rows (cli/nccl_tests_log.h) of the collectives that plans use.
 #ifndef MESHIFT_CLI_CALIBRATE_LOGS_H_
 #define MESHIFT_CLI_CALIBRATE_LOGS_H_
 

@@ -15,8 +15,8 @@ namespace meshift::cli {
 
 // `args` does not contain the program's name. Returns the exit code (cli/io.h): 2 for wrong
 // arguments, which are printed to io.err, and 1 if io.out cannot be written. On a rank of a job (an
-// engine other than local), after some errors it flushes `io` and ends the process instead, and
-// rank 0 alone prints what all ranks have (cli/run_as_rank.h). Throws only if memory or threads run
+// engine other than local), some errors end the process: the call flushes `io` first. Rank 0 alone
+// prints an error that all ranks have (cli/run_as_rank.h). Throws only if memory or threads run
 // out; cli/main.cc handles that. One thread at a time may call.
 int RunMeshift(std::vector<std::string> args, Io& io);
 

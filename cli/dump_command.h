@@ -21,10 +21,11 @@ struct DumpFlags {
   std::string flight_recorder;  // the folder to write to; empty: none
 };
 
-// Exit code 1: the flight records cannot be written; else 3: the folder or one of its files cannot
-// be read, and the report is of the others, or the folder has no record; else 0, also if the job
-// has failed or some ranks have no record. Without a record there is no report and no flight
-// record.
+// Exit code 1: the flight records cannot be written. 2: a record has a group that is not a list of
+// ascending ranks, so they cannot be made. If neither, 3: the folder or one of its files cannot be
+// read, or the folder has no record. The report is then of the files that can be read. Without any
+// there is no report and no flight record. Otherwise 0, also if the job has failed or some ranks
+// have no record.
 int DumpCommand(const DumpFlags& flags, Io& io);
 
 // The report as text, in lines that each end in a newline. Texts from files are made printable and

@@ -22,9 +22,9 @@ struct EnvFlags {
 
 // Prints one `export` line per variable, with its effect as a comment. If no variables can make
 // this NCCL version keep the promise, it prints them all the same, warns on io.err and returns 0.
-// With `check` prints a table of findings; the exit code is 1 if one breaks the promise. If no
-// NCCL library that gives its version is found, and no version is given, it assumes NCCL 2.28.9,
-// and says so on io.err.
+// With `check` prints a table of findings; the exit code is 1 if one breaks the promise. Exit code
+// 2: the profile is unknown, or nccl_version is not a version. If no NCCL library that gives its
+// version is found, and no version is given, it assumes NCCL 2.28.9, and says so on io.err.
 int EnvCommand(const EnvFlags& flags, const Environment& environment, Io& io);
 
 }  // namespace meshift::cli

@@ -14,8 +14,9 @@
 // values, and the distorted pass only compares replicas. Times and groups are those of the last
 // pass.
 //
-// Wrong elements are counted in the report, and are not an error. In a job of processes both are
-// collective: rank 0 checks, and all ranks get its counts, except RunReport::repeats_differ.
+// Wrong elements are counted in the report, and are not an error. In a job of processes Execute and
+// ExecuteLoaded are collective: rank 0 checks, and all ranks get its counts, except
+// RunReport::repeats_differ.
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 

@@ -3,7 +3,7 @@
 // (cli/rank_context.h).
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto runner, context.NewRunner(plan, ReductionOrder::kRanks));
-//   MESHIFT_ASSIGN_OR_RETURN(RunStats run, runner->Run(sources, targets));
+//   MESHIFT_ASSIGN_OR_RETURN(RunStats run, runner->Run(sources, &targets));
 //   MESHIFT_RETURN_IF_ERROR(context.Gather(plan.to(), &targets));
 //   if (context.is_leader()) ... check all targets ...
 //

@@ -1,12 +1,13 @@
 // Opens and reads files that a user names. The files may come from a stranger, so only regular
-// files are opened.
+// files are read.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const auto file, OpenRegularFile("plan.json"));
 //   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadUpTo(*file, kMaxFileBytes));
 //
-// A FIFO would block, opening a device may have effects, and a link may lead anywhere: none of them
-// is opened. The folders of a path may be links. Errors do not name the file; BadFile (cli/io.h)
-// does.
+// A FIFO would block, opening a device may have effects, and a link may lead anywhere. So the file
+// is checked before it is opened, and again afterwards. If another file takes the name in between,
+// a link is refused, and a FIFO or device is opened without blocking and closed unread. The folders
+// of a path may be links. Errors do not name the file; BadFile (cli/io.h) does.
 #ifndef MESHIFT_CLI_INPUT_FILE_H_
 #define MESHIFT_CLI_INPUT_FILE_H_
 

@@ -4,6 +4,7 @@
 //   MESHIFT_RETURN_IF_ERROR(LoadTensors("in", "source", plan.from(), &sources));
 //   LocalTensors targets(plan.to());
 //   ... runner->Run(plan, sources.data(), targets.data()) ...   // comm/local_run.h
+//   FileSet files;
 //   MESHIFT_RETURN_IF_ERROR(SaveTensors("out", "target", plan.to(), targets, &files));
 //   MESHIFT_RETURN_IF_ERROR(files.Commit());               // all of them, or none
 //
@@ -60,7 +61,7 @@ std::string TensorFileName(std::string_view stem, int64_t rank);
 // Reads one file per rank that is held; ResolvePath resolves a relative folder. An error of BadFile
 // (cli/io.h) names a file that cannot be read, is not a .npy file, is cut short or too long, has
 // another shape or dtype than the rank's part of the tensor, or has a bool other than 0 and 1.
-// Tensors before it are then filled, and its own may be in part.
+// The tensors of earlier files are then filled. That of the wrong file may be filled in part.
 // REQUIRES: `tensors` was made for this sharding.
 absl::Status LoadTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
                          LocalTensors* tensors);

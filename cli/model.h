@@ -5,8 +5,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(model, Filter(std::move(model), "model.layers.0.*"));
 //   PlacementsFor("S(0),TP", model.parameters[0]);   // "S(0),S(1)": TP stands for S(tp_dim)
 //
-// Files are untrusted: at most 32 MiB, and 2^20 experts. Unknown keys are ignored. Weights are not
-// read.
+// Files are untrusted. A file has at most 32 MiB. Expert indices are below 2^20. Names have at most
+// 200 bytes, and no two parameters have one name. Unknown keys are ignored. Weights are not read.
 #ifndef MESHIFT_CLI_MODEL_H_
 #define MESHIFT_CLI_MODEL_H_
 

@@ -1,5 +1,5 @@
-// Plans all parameters of a model, each distinct problem once, and renders the result as text or
-// JSON.
+// Plans all parameters of a model file (cli/model.h), each distinct problem once. Renders the
+// result as text or JSON. Runs no plan.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(ModelPlan model, PlanModel(flags, io));
 //   io.out << RenderModelPlan(model, flags);
@@ -37,10 +37,10 @@ struct ModelPlan {
   LowerBound Bound() const;
 };
 
-// Plans equal problems once. Takes all options of a problem; --tensor is an error, and so are
-// --from and --to beside --rules. INVALID_ARGUMENT names the option or the parameter.
-// RESOURCE_EXHAUSTED: all plans together need more work than --max-work. Other errors are those of
-// MakePlan, and of BadFile (cli/io.h). The result has a row.
+// Reads the options of a problem (cli/problem.h). INVALID_ARGUMENT: --tensor is given, or --from or
+// --to is given beside --rules, or a value is wrong or missing; it names the option or the
+// parameter. RESOURCE_EXHAUSTED: all plans together need more work than --max-work. Other errors
+// are those of MakePlan, and of BadFile (cli/io.h). The result has a row.
 absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io);
 
 // Preamble, one row per distinct (tensor, placements, steps), totals, promise. Plans that differ

@@ -6,10 +6,10 @@
 //   MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags));
 //   MESHIFT_ASSIGN_OR_RETURN(Plan plan, PlanOf(problem));
 //
-// Errors, except those of PlanOf, are INVALID_ARGUMENT and name the option ("--tensor ..."); those
-// of a topology file are BadFile (cli/io.h). Relabelling may exceed half of max_work, which is
-// RESOURCE_EXHAUSTED. Opens no file but that of
-// the topology. Does not read models and rules (cli/model_plan.h).
+// Errors are INVALID_ARGUMENT and name the option ("--tensor ..."), or the key for a batch line.
+// Exceptions: a topology file gives BadFile (cli/io.h); --relabel-ranks gives RESOURCE_EXHAUSTED if
+// it needs more than half of max_work; PlanOf gives the errors of MakePlan. Opens no file but that
+// of the topology. Does not read models and rules (cli/model_plan.h).
 #ifndef MESHIFT_CLI_PROBLEM_H_
 #define MESHIFT_CLI_PROBLEM_H_
 

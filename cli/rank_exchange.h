@@ -7,9 +7,9 @@
 //
 // All ranks make the same calls in the same order, one at a time. A rank that cannot continue
 // passes its error to its next call. Then all ranks return that error, or that of a lower rank. A
-// text has fewer bytes than Bootstrap::Exchange() takes; its errors and its time-out hold here too.
-// INTERNAL: a rank has sent bytes that do not begin as those of this class. A rank at another call
-// of this class is not detected.
+// text may have one byte less than Bootstrap::Exchange() takes. The errors and the time-out of
+// Exchange() hold here too. INTERNAL: a rank has sent bytes that do not begin as those of this
+// class. A rank at another call of this class is not detected.
 #ifndef MESHIFT_CLI_RANK_EXCHANGE_H_
 #define MESHIFT_CLI_RANK_EXCHANGE_H_
 

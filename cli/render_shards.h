@@ -27,9 +27,8 @@ std::string RenderShards(const Sharding& sharding, int64_t first, int64_t count)
 // Only the grid, and a line with the ranks whose boxes are empty, if there are any. Rows and
 // columns are the intervals of the tensor dims that listed ranks hold; a cell lists the ranks that
 // hold it, of those at `count` positions from `first` on. A long list is cut short. If all these
-// boxes are empty, there is only the line. Empty for tensors of
-// more than two dims or none, and if the grid would be wider than `max_width` characters. REQUIRES
-// as above.
+// boxes are empty, there is only the line. Empty for tensors of more than two dims or none, and if
+// the grid would be wider than `max_width` characters. REQUIRES as above.
 std::string RenderGrid(const Sharding& sharding, int64_t first, int64_t count, int max_width);
 
 }  // namespace meshift::cli

@@ -41,10 +41,10 @@ using RankBody =
     std::function<absl::StatusOr<int>(RankJob* job, ExecutionContext* context, Io& io)>;
 
 // Returns the exit code: that of the error if there is one, else the result of `body`, which must
-// be equal on all ranks. If destructors may have to wait for ranks that are gone, the process ends
-// inside this call: if not all ranks join in time, if this rank's work still runs when another rank
-// fails, after an error that other ranks do not have, and after one with exit code 1. bad_alloc
-// and system_error of `body` are errors; other exceptions leave this call.
+// be equal on all ranks. In four cases the process ends inside this call, since destructors could
+// wait for ranks that are gone: not all ranks join in time; another rank fails while this rank's
+// work still runs; this rank has an error that others may not have; all ranks have an error with
+// exit code 1. bad_alloc and system_error of `body` are errors; other exceptions leave this call.
 // REQUIRES: call.engine is not "local"; CheckEngine() is OK, or `arguments_error` is an error.
 int RunAsRank(const JobCall& call, const RankBody& body, Io& io);
 

@@ -3,11 +3,11 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto hub, Hub::Start(8, key, std::move(listening)));
 //   hub->Adopt(std::move(socket));          // a rank of this process
 //
-// The hub accepts ranks (comm/control/handshake.h), and drops ranks that break rules. It limits the
-// bytes read and written at a time. A turn is one pass of its thread's loop over all connections.
-// comm/control/message_router.h decides which messages go to which rank. A slow rank does not delay
-// others: the hub queues its messages, and closes its connection above kMaxWaiting. Internal to
-// comm/control.
+// The hub accepts ranks (comm/control/handshake.h), and drops ranks that break rules.
+// comm/control/message_router.h decides which messages go to which rank. A turn is one pass of the
+// thread's loop over all connections. A busy rank does not delay others: one read or write of its
+// connection takes at most kTurnBytes. A slow rank does not either: the hub queues its messages,
+// and closes its connection above kMaxWaiting. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_HUB_H_
 #define MESHIFT_COMM_CONTROL_HUB_H_
 
@@ -46,7 +46,7 @@ class Hub {
   // this age.
   static constexpr std::chrono::milliseconds kSilentTime{100};  // before its hello
   static constexpr std::chrono::milliseconds kSlowTime{1000};   // after its hello
-  // After this many failed handshakes in one second, no new connection is taken until the next one.
+  // After this many failed handshakes in one second, no connection is taken until the next second.
   static constexpr int64_t kMaxFailures = 1000;
   // Limits of an accepted rank: bytes read or written at a time, frames handled at a time, and
   // bytes queued for it (those of an exchange, which all ranks share, count 1/64).

@@ -19,8 +19,9 @@ std::string HostName();
 // The addresses of the interfaces that are up and match `chosen`, which is written as for
 // NCCL_SOCKET_IFNAME: "eth,ib": names that begin with these, in this order; "=eth0": exactly that
 // one; "^docker" and "^=eth1": all but these. Empty: all but loopback, which may be none. For each
-// part of `chosen` IPv4 comes first; link-local IPv6 addresses are left out. INVALID_ARGUMENT: none
-// matches `chosen`; the message names the interfaces that are up and have other addresses.
+// part of `chosen` IPv4 comes first. Link-local IPv6 addresses are left out. INVALID_ARGUMENT:
+// `chosen` is not empty, and no address is left. The message names the interfaces that are up and
+// have an IPv4 address or an IPv6 address that is not link-local.
 absl::StatusOr<std::vector<std::string>> InterfaceAddresses(std::string_view chosen);
 
 // The index of the first part of `chosen` that matches the interface; -1: none does. For a choice

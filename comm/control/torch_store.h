@@ -5,8 +5,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::string value, TorchStore(host, port).TryGet(key, deadline));
 //
 // Each try opens a new connection, so calls are safe from any thread. The store's host must be
-// little-endian. The store has no
-// authorization: any process may set its keys. Internal to comm/control.
+// little-endian. The store has no authorization: any process may set its keys. Internal to
+// comm/control.
 #ifndef MESHIFT_COMM_CONTROL_TORCH_STORE_H_
 #define MESHIFT_COMM_CONTROL_TORCH_STORE_H_
 

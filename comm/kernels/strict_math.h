@@ -1,6 +1,6 @@
-// For files whose results are promised bit for bit: refuses, by #error, the compiler options of
-// -ffast-math that set a macro, and has Rounded(), which keeps a product from being fused with a
-// sum.
+// For files whose results are promised bit for bit. Refuses, by #error, the options of -ffast-math
+// that change results and set a macro (not -fno-trapping-math or -fno-math-errno). Has Rounded(),
+// which keeps a product from being fused with a sum.
 //
 //   #include "comm/kernels/strict_math.h"
 //

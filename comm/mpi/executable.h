@@ -7,10 +7,11 @@
 //   task->bases = {source, target, workspace};
 //   ... task->step->FillIn(task->bases, &task->copies) ...
 //
-// Enqueue returns INVALID_ARGUMENT unless there is one tensor, and for a null buffer that the
-// program uses; a null buffer of a collective also ends its group. Other errors are those of
-// AsMpiStream, of a group that has ended, and of the fallback. Enqueue is not thread-safe; threads
-// may share the steps. Internal to comm/mpi.
+// Enqueue returns INVALID_ARGUMENT if the call does not have exactly one tensor, or if a buffer
+// that the program uses is null; a null buffer of a collective also ends its group. Other errors
+// are those of AsMpiStream, of a group that has ended, and of `fallback`, which runs the
+// instructions that are not prepared. Enqueue is not thread-safe; threads may share the steps.
+// Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_EXECUTABLE_H_
 #define MESHIFT_COMM_MPI_EXECUTABLE_H_
 

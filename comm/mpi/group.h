@@ -10,9 +10,11 @@
 //
 // Members compute the tag without communication, because all members of a communicator make their
 // Split calls in the same order. A tag is a pair of numbers, which mpi_engine.cc maps to MPI tags:
-// the k-th split of the world has tag (k, 0), the j-th split of such a group has tag (k, j). The
-// groups of one split are disjoint, so they share one tag. The constructor checks nothing. Safe for
-// concurrent use. Internal to comm/mpi.
+// the k-th split of the world has tag (k, 0), the j-th split of such a group has tag (k, j). A
+// group with tag (k, j), j > 0, cannot be split: there are two levels below the world. The number
+// of splits of one group is limited too. mpi_engine.cc refuses more of either. The groups of one
+// split are disjoint, so they share one tag. The constructor checks nothing. Safe for concurrent
+// use. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_GROUP_H_
 #define MESHIFT_COMM_MPI_GROUP_H_
 

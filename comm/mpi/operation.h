@@ -16,13 +16,14 @@
 // Calls on symmetric memory send no messages. Members synchronise by flags in it: once when their
 // blocks are ready, and once when they have read the peers' blocks.
 //
-// MPI's own reductions are not used. In any other call each member gets all contributions to its
-// block and reduces them in ascending order of ranks with comm/kernels/reduce.h (which defines
-// rounding, NaN, -0 and avg); an all-reduce then sends the results to all members. In a small
-// all-reduce every member sends its tensor to all others instead, and all compute the result.
-// Either way all members get equal bits, those of the local engine (ReductionOrder::kRanks). Other
-// reductions run in segments of at most 512 KiB of each block (docs/benchmarks.md compares them
-// with Open MPI's).
+// MPI's own reductions are not used. On symmetric memory each member reads the contributions to its
+// block in place; otherwise it receives them. It reduces them in ascending order of ranks with
+// comm/kernels/reduce.h (which defines rounding, NaN, -0 and avg). An all-reduce then sends the
+// results to all members. A small all-reduce differs: every member sends its tensor to all others,
+// and all compute the result. In every case the bits are those of the local engine
+// (ReductionOrder::kRanks), equal on all members. Reductions that are neither small nor on
+// symmetric memory run in segments of at most 512 KiB of each block (docs/benchmarks.md compares
+// them with Open MPI's).
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
 

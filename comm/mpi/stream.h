@@ -5,12 +5,12 @@
 //   stream->Put(std::move(task));                           // runs now if small and stream idle
 //   while (!stream->idle()) stream->Advance({});
 //
-// The calling thread runs a task at once if the stream is idle and the task is small and needs no
-// other rank. It begins a small collective, except with bounded waits. All other tasks run on the
-// threads that progress.h names: by default threads that wait, on all streams of the engine, their
-// own stream first, and the progress thread while no thread waits. One thread at a time runs the
-// tasks of a stream. No task blocks, unless MPI does: a collective that cannot advance keeps its
-// state.
+// The calling thread runs a task at once if the stream is idle, the task is small, and it needs no
+// other rank. It also begins a small collective, unless the engine has bounded waits
+// (MpiEngineOptions::bounded_waits). progress.h says which threads run the rest. By default a
+// thread that waits runs tasks of all streams, its own first. While none waits, the progress thread
+// runs them. One thread at a time runs the tasks of a stream. No task blocks, unless MPI does: a
+// collective that cannot advance keeps its state.
 //
 // A SendRecv right after a task of copies of 16 KiB or more may start before they are done. Copies
 // that write a buffer that it sends, or that access one that it receives, run first. Thus a rank

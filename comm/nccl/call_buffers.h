@@ -21,7 +21,7 @@ inline const char* At(const void* base, int64_t bytes) {
 }
 inline char* At(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
 
-// INVALID_ARGUMENT: `count` elements are negative, or a buffer of some is null. `call` names the
+// INVALID_ARGUMENT: `count` is negative, or it is above 0 and a buffer is null. `call` names the
 // call in the message. Does not check that buffers are device memory or large enough.
 inline absl::Status CheckBuffers(std::string_view call, int64_t count, const void* send,
                                  const void* recv) {

@@ -19,10 +19,11 @@
 // queue is full. A watchdog thread periodically checks the launches, also one that is still inside
 // NCCL. It fails the context if a launch takes too long, whether a caller waits for it or not.
 //
-// Failure. The first error of any group aborts all groups that this context has made, and later
-// launches and waits return it. Refused arguments do so only if NCCL can then no longer use the
-// communicator. After Join() the control channel reports the error to the peers, and their failures
-// end this context in the same way. A lent communicator is never aborted; calls on it are refused.
+// Failure. The first error of any group aborts all groups that this context has made. Later
+// launches and waits return that error. If NCCL refuses arguments but can still use the
+// communicator, only the caller gets the error, and the context does not fail. After Join() the
+// control channel reports the error to the peers, and their failures end this context in the same
+// way. A lent communicator is never aborted; calls on it are refused.
 //
 // After a failure a thread inside an NCCL call waits until NCCL returns, and so do the threads that
 // wait for its lock. Other waits are limited (shutdown_times.h):
@@ -136,7 +137,7 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   bool DropWindow(NcclGroup& group, ncclWindow_t window);
 
   // Runs `issue`, which makes one NCCL call on `group` and `stream`, as the next launch in order.
-  absl::Status Launch(const std::shared_ptr<NcclGroup>& group, const CallText& text,
+  absl::Status Launch(const std::shared_ptr<NcclGroup>& group, const LaunchText& text,
                       const std::shared_ptr<DeviceStream>& stream,
                       absl::FunctionRef<NcclResult()> issue);
 
@@ -198,7 +199,7 @@ class NcclContext : public std::enable_shared_from_this<NcclContext> {
   // This rank's existing group of the same ranks and kind; null if there is none.
   std::shared_ptr<NcclGroup> FindGroup(const NcclSplit& split) const;
   // As Launch; the caller holds the lock, or works for a thread that holds it.
-  absl::Status LaunchNext(const std::shared_ptr<NcclGroup>& group, const CallText& text,
+  absl::Status LaunchNext(const std::shared_ptr<NcclGroup>& group, const LaunchText& text,
                           Purpose purpose, const std::shared_ptr<DeviceStream>& stream,
                           absl::FunctionRef<NcclResult()> issue);
   absl::Status ChainInCapture(const std::shared_ptr<DeviceStream>& stream, uint64_t capture);

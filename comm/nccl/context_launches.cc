@@ -1,7 +1,7 @@
 // Implements the methods of NcclContext (context.h) that order launches and wait for them. A launch
-// has no time-out here: the watchdog fails the context. After a failure, waits for the device take
-// at most kGrace. A thread inside NCCL's call waits until that returns; if the call has returned
-// but NCCL still works on the launch, it waits at most kSettleGrace for the abort.
+// has no time-out here: the watchdog fails the context. After a failure, each wait for the device
+// takes at most kGrace. A thread inside NCCL's call waits until that returns; if the call has
+// returned but NCCL still works on the launch, it waits at most kSettleGrace for the abort.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kSmallBytes = 64 << 10;
 
 // The call's bit in NcclGroup::kinds.
-uint32_t KindBit(const CallText& text) {
+uint32_t KindBit(const LaunchText& text) {
   const bool large = Bytes(text.dtype, text.count) > kSmallBytes;
   // A barrier is an all-reduce of one element.
   const CollectiveKind kind =
@@ -43,7 +43,7 @@ uint32_t KindBit(const CallText& text) {
 
 }  // namespace
 
-absl::Status NcclContext::Launch(const std::shared_ptr<NcclGroup>& group, const CallText& text,
+absl::Status NcclContext::Launch(const std::shared_ptr<NcclGroup>& group, const LaunchText& text,
                                  const std::shared_ptr<DeviceStream>& stream,
                                  absl::FunctionRef<NcclResult()> issue) {
   const CudaDevice::Scope scope(*device_);
@@ -51,8 +51,9 @@ absl::Status NcclContext::Launch(const std::shared_ptr<NcclGroup>& group, const 
   return LaunchNext(group, text, Purpose::kCall, stream, issue);
 }
 
-absl::Status NcclContext::LaunchNext(const std::shared_ptr<NcclGroup>& group, const CallText& text,
-                                     Purpose purpose, const std::shared_ptr<DeviceStream>& stream,
+absl::Status NcclContext::LaunchNext(const std::shared_ptr<NcclGroup>& group,
+                                     const LaunchText& text, Purpose purpose,
+                                     const std::shared_ptr<DeviceStream>& stream,
                                      absl::FunctionRef<NcclResult()> issue) {
   MESHIFT_RETURN_IF_ERROR(Health());
   const TraceRange range(group->name.empty() ? "meshift" : group->name.c_str());

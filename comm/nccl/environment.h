@@ -31,7 +31,8 @@ namespace meshift {
 
 enum class NcclProfile : uint8_t {
   // The variables that NCCL's all-reduce needs to be batch-invariant (docs/reproducibility.md), and
-  // no others. Promises batch invariance. Each communicator sets its own number of channels.
+  // no others. Promises batch invariance. It does not set the number of channels: each communicator
+  // gets that from its own configuration.
   kBatchInvariant,
   // The variables that torchtitan sets (pull request 2994, after vLLM). Promises results with the
   // bits of a trainer or generator that sets them too.

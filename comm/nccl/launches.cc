@@ -110,7 +110,7 @@ absl::Status Launches::MakeRoom() {
   return absl::OkStatus();
 }
 
-absl::Status Launches::Open(const std::shared_ptr<NcclGroup>& group, const CallText& text,
+absl::Status Launches::Open(const std::shared_ptr<NcclGroup>& group, const LaunchText& text,
                             bool setup, const std::shared_ptr<DeviceStream>& stream,
                             uint64_t capture) {
   CUevent before = nullptr;
@@ -194,7 +194,7 @@ CUevent Launches::EventOf(uint64_t number) {
 }
 
 std::string Launches::TextOf(const Record& record) {
-  const CallText& text = record.text;
+  const LaunchText& text = record.text;
   return fmt::format("call {} of {}, {} of {} {} ({} bytes),", record.call,
                      record.group->ToString(), Name(text.kind), text.count, Name(text.dtype),
                      Bytes(text.dtype, text.count));

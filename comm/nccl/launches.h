@@ -34,8 +34,8 @@
 
 namespace meshift {
 
-// Describes a launch, for messages.
-struct CallText {
+// Says in messages what a launch does.
+struct LaunchText {
   CollectiveKind kind = CollectiveKind::kBarrier;
   int64_t count = 0;  // elements
   DType dtype = DType::kU8;
@@ -58,7 +58,7 @@ class Launches {
 
   // The next work on `stream` will be a launch of `group`. `setup`: NCCL may connect members, so
   // the set-up time-out counts. `capture`: the id of the capture that the stream is part of, or 0.
-  absl::Status Open(const std::shared_ptr<NcclGroup>& group, const CallText& text, bool setup,
+  absl::Status Open(const std::shared_ptr<NcclGroup>& group, const LaunchText& text, bool setup,
                     const std::shared_ptr<DeviceStream>& stream, uint64_t capture);
   // The opened launch is on its stream. A captured one is forgotten, and so is any one after an
   // error.
@@ -94,7 +94,7 @@ class Launches {
     std::shared_ptr<NcclGroup> group;
     int64_t call = 0;      // its number in the group
     uint64_t follows = 0;  // the previous launch of the group; 0: none
-    CallText text;
+    LaunchText text;
     bool setup = false;
     std::shared_ptr<DeviceStream> stream;
     CUevent before = nullptr;  // reached when the stream's earlier work has ended

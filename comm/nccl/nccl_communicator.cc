@@ -67,7 +67,7 @@ void NcclCommunicator::Abort() {
       .IgnoreError();
 }
 
-absl::Status NcclCommunicator::Launch(const CallText& text, NcclStream& stream,
+absl::Status NcclCommunicator::Launch(const LaunchText& text, NcclStream& stream,
                                       absl::FunctionRef<NcclResult()> issue) {
   return context_->Launch(group_, text, stream.state(), issue);
 }
@@ -140,7 +140,7 @@ absl::Status NcclCommunicator::AllToAll(const void* send, void* recv, int64_t co
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_to_all", count, send, recv));
   MESHIFT_RETURN_IF_ERROR(context_->Health());
   if (count == 0) return absl::OkStatus();
-  const CallText text{CollectiveKind::kAllToAll, count, dtype};
+  const LaunchText text{CollectiveKind::kAllToAll, count, dtype};
   if (context_->nccl().AlltoAll != nullptr) {
     return Launch(text, *own, [&]() -> NcclResult {
       return {context_->nccl().AlltoAll(send, recv, BytesOf(dtype, count), ncclUint8,
@@ -182,7 +182,7 @@ absl::Status NcclCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
   return Exchange({CollectiveKind::kSendRecv, count, dtype}, sends, recvs, dtype, *own);
 }
 
-absl::Status NcclCommunicator::Exchange(const CallText& text, absl::Span<const PeerMessage> sends,
+absl::Status NcclCommunicator::Exchange(const LaunchText& text, absl::Span<const PeerMessage> sends,
                                         absl::Span<const PeerMessage> recvs, DType dtype,
                                         NcclStream& stream) {
   const auto is_empty = [](const PeerMessage& message) { return message.count == 0; };
@@ -208,7 +208,7 @@ absl::Status NcclCommunicator::Exchange(const CallText& text, absl::Span<const P
   });
 }
 
-absl::Status NcclCommunicator::LaunchGroup(const CallText& text, NcclStream& stream,
+absl::Status NcclCommunicator::LaunchGroup(const LaunchText& text, NcclStream& stream,
                                            absl::FunctionRef<void(const KeepResult&)> issue) {
   const NcclLibrary& nccl = context_->nccl();
   return Launch(text, stream, [&]() -> NcclResult {
@@ -329,7 +329,7 @@ absl::Status NcclCommunicator::AllReduceSliced(const void* send, void* recv, int
     sends_.push_back({peer, const_cast<char*>(At(send, offset(peer))), size_of(peer)});
     recvs_.push_back({peer, scratch + peer * slices.block_bytes, size_of(me)});
   }
-  const CallText text{CollectiveKind::kAllReduce, count, dtype};
+  const LaunchText text{CollectiveKind::kAllReduce, count, dtype};
   MESHIFT_RETURN_IF_ERROR(Exchange(text, sends_, recvs_, dtype, stream));
   MESHIFT_RETURN_IF_ERROR(ReduceBlocks(At(send, offset(me)), At(recv, offset(me)), size_of(me),
                                        slices.block_bytes, dtype, reduction, stream));

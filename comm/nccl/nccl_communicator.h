@@ -9,12 +9,12 @@
 // Internal to comm/nccl.
 //
 // Reductions that NCCL does not do itself (native_reduction.h) are cut into slices: each member
-// receives its slice of every other contribution, reduces them in ascending order of members (f8,
-// f16 and bf16 in f32), and an all-reduce gathers the results. Small all-reduces gather all
-// contributions instead, and every member reduces them. Both need scratch memory. A communicator
-// keeps it, and replaces it when a call needs more, but not while a graph is captured
-// (FAILED_PRECONDITION). Reserve() allocates it beforehand. A graph that uses it must not run after
-// the communicator is destroyed.
+// receives its slice of every other contribution, and reduces them in ascending order of members
+// (f8, f16 and bf16 in f32). If the call is an all-reduce, the members then gather the results by
+// messages or all_gather. Small all-reduces gather all contributions instead, and every member
+// reduces them. Both need scratch memory. A communicator keeps it, and replaces it when a call
+// needs more, but not while a graph is captured (FAILED_PRECONDITION). Reserve() allocates it
+// beforehand. A graph that uses it must not run after the communicator is destroyed.
 #ifndef MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 #define MESHIFT_COMM_NCCL_NCCL_COMMUNICATOR_H_
 
@@ -93,15 +93,15 @@ class NcclCommunicator final : public Communicator {
   // scratch too if that is null.
   absl::Status ReduceBlocks(const void* own, void* out, int64_t count, int64_t block_bytes,
                             DType dtype, const Reduction& reduction, NcclStream& stream);
-  absl::Status Launch(const CallText& text, NcclStream& stream,
+  absl::Status Launch(const LaunchText& text, NcclStream& stream,
                       absl::FunctionRef<NcclResult()> issue);
   // Launches the NCCL calls of `issue` as one NCCL group. `issue` passes the result of each call to
   // its argument.
   using KeepResult = absl::FunctionRef<void(ncclResult_t, const char* function)>;
-  absl::Status LaunchGroup(const CallText& text, NcclStream& stream,
+  absl::Status LaunchGroup(const LaunchText& text, NcclStream& stream,
                            absl::FunctionRef<void(const KeepResult&)> issue);
   // Sends and receives the messages as one NCCL group. Their peers must be valid members.
-  absl::Status Exchange(const CallText& text, absl::Span<const PeerMessage> sends,
+  absl::Status Exchange(const LaunchText& text, absl::Span<const PeerMessage> sends,
                         absl::Span<const PeerMessage> recvs, DType dtype, NcclStream& stream);
   absl::Status CheckMessages(absl::Span<const PeerMessage> messages) const;
 

@@ -30,9 +30,9 @@ class NcclSymmetricBuffer final : public SymmetricBuffer {
   static absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> Create(
       std::shared_ptr<NcclContext> context, std::shared_ptr<NcclGroup> group, int64_t number,
       int64_t bytes);
-  // Waits for all work so far, deregisters and frees the memory; frees memory that was not
-  // registered at once. If the context has failed or ended, or NCCL refuses, the memory is leaked,
-  // since its work may never end.
+  // Registered memory: waits for all work so far, deregisters it and frees it. Memory that was
+  // never registered is freed without waiting. If the context has failed or ended, or NCCL refuses
+  // to deregister, the memory is leaked, since its work may never end.
   ~NcclSymmetricBuffer() override;
 
   // Collective over the group. OK also if NCCL does not support symmetric memory for the group:

@@ -8,9 +8,9 @@
 //
 // Entries are separated by ';'. The first may omit the name of a function, and then applies to all.
 // A later entry replaces an earlier one of its function. '^' excludes the names. Names are compared
-// without case; spaces are not removed. Knows the names and rules of NCCL 2.28. It differs from
-// NCCL 2.31 and later, where a function that no entry names may have no algorithm. Internal to
-// comm/nccl.
+// without case; spaces are not removed. Knows the names and rules of NCCL 2.28. It is wrong for
+// NCCL 2.31 and later: there a function that no entry names can be left without any algorithm; here
+// it keeps all of them. Internal to comm/nccl.
 #ifndef MESHIFT_COMM_NCCL_TUNING_LIST_H_
 #define MESHIFT_COMM_NCCL_TUNING_LIST_H_
 

@@ -1,6 +1,6 @@
 // A ring buffer of the last calls of an engine's redistributors: when each was issued, and the
-// events with which it ends, so that another thread can find out when it ended. A
-// source is one redistributor, by its number from AddSource(). Internal to comm/.
+// events with which it ends, so that another thread can find out when it ended. A source is one
+// redistributor, by its number from AddSource(). Internal to comm/.
 //
 //   DoneEvents done;
 //   CallSlot* slot = ring.Begin(source, {.call = 7, .text = &text}, &done);
@@ -10,9 +10,11 @@
 //   ring.Poll(&oldest);
 //
 // A new call replaces the oldest one that is not being issued. The ring keeps one replaced call in
-// flight per source, until it ends or the source is removed. Begin takes a lock, End none. Begin
-// and End do not allocate in a steady state: a caller records the events of its earlier call again
-// if that call has ended, else the ring keeps them, and gives it others. Times in ns are on the
+// flight per source, until it ends or the source is removed. Begin takes a lock, End none.
+//
+// In a steady state Begin and End do not allocate, since events are reused. A caller passes the
+// events of its earlier call to Begin again. If the ring can end that call at once, the caller
+// keeps them. Otherwise the ring takes them, and gives the caller others. Times in ns are on the
 // steady clock.
 #ifndef MESHIFT_COMM_RECORD_CALL_RING_H_
 #define MESHIFT_COMM_RECORD_CALL_RING_H_

@@ -1,7 +1,7 @@
 // RedistributorImpl's calls with a list of tensors (redistributor_impl.h). The tensors are moved in
-// any order, so none may write memory that another one uses. The check compares byte ranges, so it
-// refuses strided tensors that interleave; Prepare and WorkspaceBytes do not make it. A list never
-// uses symmetric memory.
+// any order, so none may write memory that another one uses. Redistribute() checks that by byte
+// ranges, so it refuses strided tensors that interleave. Prepare() and WorkspaceBytes() skip this
+// check. A list never uses symmetric memory.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -81,9 +81,9 @@ struct LocalShapes {
 
 // Makes CheckView and CheckTarget for the views of a plan's tensors on `rank`, then returns
 // LayoutsOf(). INVALID_ARGUMENT also if the target, or a consumed source, is read-only; if the
-// views are on different devices, or not on the engine's device (TensorView::device); or if a view
-// has elements in memory although the rank is not in the tensor's mesh. A view may be null. Does
-// not check the workspace.
+// views are on different devices; if their device is neither the host nor the engine's
+// (TensorView::device); or if a view has elements in memory although the rank is not in the
+// tensor's mesh. A view may be null. Does not check the workspace.
 absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const Device& device,
                                            const LocalShapes& shapes, const TensorView& source,
                                            const TensorView& target, bool consume_source);

@@ -4,11 +4,11 @@
 //   SymmetricForm form = SymmetricFormOf(plan, /*rank=*/3);
 //   if (form.miss) ...
 //
-// It is possible for a plan of one all-gather, one reduce-scatter, or one exchange that gathers, on
-// one mesh and without a cast, if the members' blocks, in their order, are contiguous in the box
-// that they form together, and that box has elements. Each member then reads its data directly from
-// the others' tensors: blocks have their exact sizes, and nothing is padded or packed. A
-// reduce-scatter needs a dtype of whole bytes, and a promise about bits that allows it.
+// It is possible under four conditions. The plan has one step: an all-gather, a reduce-scatter, or
+// an exchange that gathers. It has one mesh and no cast. The members' blocks, in their order, are
+// contiguous in the box that they form together. That box has elements. A reduce-scatter also needs
+// a dtype of whole bytes, and a promise about bits that allows it. Each member then reads its data
+// directly from the others' tensors: blocks have exact sizes, and nothing is padded or packed.
 #ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_FORM_H_
 #define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_FORM_H_
 

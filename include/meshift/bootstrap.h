@@ -63,8 +63,8 @@ class ControlRoot {
   virtual ~ControlRoot() = default;
 
   // Remembers this rank's post for peers that ask; it replaces the post made kRememberedPosts calls
-  // before. Never waits and never allocates, unless it calls `on_failure` or `announce` is set.
-  // Then the post is also sent to the peers, so that their Await() can see it.
+  // before. With `announce` the post is also sent to the peers, so that their Await() can see it.
+  // Never waits and never allocates, unless it calls `on_failure` or `announce` is set.
   virtual void Post(const CallPost& post, bool announce) = 0;
   // Waits until all ranks have announced `call`. FAILED_PRECONDITION: two ranks have different
   // plans; the message names both. After `timeout` returns Explain() of a DEADLINE_EXCEEDED. Also
@@ -138,7 +138,8 @@ class Bootstrap {
   // MASTER_PORT and MESHIFT_SECRET tell jobs and restarts apart; ranks prove that they know them.
   // MESHIFT_SOCKET_IFNAME is Listen()'s `interfaces`; if it is empty and the job has several hosts,
   // the hub listens on MASTER_ADDR if that is an address of this host, else on all addresses.
-  // FAILED_PRECONDITION also if a required variable is not set. `getenv`: for tests.
+  // Required are RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, and MASTER_PORT or MESHIFT_PORT.
+  // FAILED_PRECONDITION also if one of them is not set. `getenv`: for tests.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> FromTorchrun(
       Timeout timeout = kDefaultTimeout,
       const std::function<const char*(const char*)>& getenv = {});

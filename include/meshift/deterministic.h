@@ -9,8 +9,8 @@
 //
 // Modes:
 //
-//   kNative         the engine's own all-reduce: replicas are equal; the result has any other
-//                   guarantee
+//   kNative         the engine's own all-reduce: replicas are equal; DeterministicResult says what
+//                   else holds
 //   kOrdered        each member reduces one slice in ascending order of members; then the slices
 //                   are gathered. Sends about as many bytes as a ring
 //   kRankReference  one member gathers everything, adds in ascending order of members, and

@@ -42,8 +42,9 @@ enum class DType : uint8_t {
 inline constexpr int kNumDTypes = 18;
 
 std::string_view Name(DType dtype);
-// Reads these names and those that PyTorch, NumPy and JAX print, also with their module, and those
-// of safetensors in lower case. INVALID_ARGUMENT: another name.
+// Reads these names, the names of these dtypes that PyTorch, NumPy and JAX print, and those of
+// safetensors in lower case. "torch.", "numpy.", "np." or "jnp." may precede a printed name. It
+// does not read PyTorch's and safetensors' names for f4e2m1. INVALID_ARGUMENT: another name.
 absl::StatusOr<DType> ParseDType(std::string_view name);
 // Bits of one element: 4 for f4e2m1 (two to a byte), else a multiple of 8.
 int BitWidth(DType dtype);

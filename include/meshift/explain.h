@@ -7,8 +7,9 @@
 //   all[1].parts[0].links_ns;          // the part of its first step's time that the links take
 //
 // Plans with the same reductions and moves over the same mesh dims count as one; the cheapest of
-// them is listed. The list may be incomplete on meshes of four dims or more. A pure function of its
-// arguments; safe for concurrent use. It runs nothing: times are those of the cost model, in ns.
+// them is listed. The list may be incomplete, above all on meshes of four dims or more. A pure
+// function of its arguments; safe for concurrent use. It runs nothing: times are those of the cost
+// model, in ns.
 #ifndef MESHIFT_EXPLAIN_H_
 #define MESHIFT_EXPLAIN_H_
 
@@ -57,10 +58,11 @@ std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", .
 //   5. the plan of PlannerKind::kPerDim, if there is one and source and target are on one mesh.
 // From one mesh to another, plans differ by the steps around the crossing.
 //
-// Limit: the search enumerates paths that visit no state twice, in order of cost, up to a fixed
-// amount of work, and with the best plan up to options.max_work. On meshes of four dims or more it
-// may miss alternatives; then the cheapest plans that avoid one group of the best plan are added.
-// Errors as those of MakePlan. `options.planner` is ignored.
+// Limit: the search lists paths that visit no state twice, nearly in order of cost. It stops after
+// a fixed amount of work. Its work and that of the best plan together stay within options.max_work.
+// If it finds fewer than `most` plans on one mesh, the cheapest plans that avoid one group of the
+// best plan are added. From one mesh to another, the result is the best plan alone if the listing
+// reaches options.max_work. Errors are those of MakePlan. `options.planner` is ignored.
 absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, const Sharding& to,
                                                           const PlannerOptions& options,
                                                           int most = 8);

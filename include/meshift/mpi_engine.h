@@ -30,13 +30,13 @@
 //   MPI_THREAD_SERIALIZED: any thread may call, also several at once. While a thread is in a call
 //   of the engine or its redistributors, the program must not call MPI or another such engine.
 //   MPI_THREAD_FUNNELED, MPI_THREAD_SINGLE: only the thread that initialised MPI may call. Others
-//   get FAILED_PRECONDITION without effect, except that they may query (IsDone, timeouts,
-//   Health), set time-outs, abort, allocate and drop handles. An object in use that another thread
-//   destroys waits until the MPI thread has done the work, for at most the time-out; then the
-//   engine fails. The communicator of an engine that is destroyed there is leaked.
-// Meshift's other threads (control channel, watchdog) never call MPI, so the thread level does not
-// concern them. Time-outs begin again after each break of more than half the shorter time-out in
-// which no thread waits or polls; shorter breaks count.
+//   get FAILED_PRECONDITION without effect, except that they may query (IsDone, timeouts, Health),
+//   set time-outs, abort, allocate and drop handles. If another thread destroys an object in use,
+//   its destructor waits until the MPI thread has done the work. It waits at most the time-out;
+//   then the engine fails. If another thread destroys the engine, its communicator is leaked.
+// A break is a time in which no thread waits or polls. After a break longer than half the shorter
+// time-out all time-outs begin again. A shorter break counts towards them. Meshift's other threads
+// (control channel, watchdog) never call MPI, so the thread level does not concern them.
 #ifndef MESHIFT_MPI_ENGINE_H_
 #define MESHIFT_MPI_ENGINE_H_
 

@@ -51,9 +51,10 @@ absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options, WorkBudget& budget);
 
 // The smallest max_memory with which MakePlan makes a plan; with one byte less it is refused.
-// Limit: if a problem has more steps than planner/limits/memory_search.h examines (possible on
-// meshes of five dims or more), the result is an upper bound. `options.max_memory` is ignored.
-// Errors as those of MakePlan.
+// Limit: if a search ends early, after a fixed amount of work, the result is an upper bound. This
+// is possible on meshes of five dims or more (planner/limits/memory_search.h), from one mesh to
+// another with many ranks or messages (planner/inter_mesh/cross_mesh.h), and with limits on groups
+// (planner/limits/budget_search.h). `options.max_memory` is ignored. Errors as those of MakePlan.
 absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options = {});
 

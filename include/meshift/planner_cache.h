@@ -5,9 +5,10 @@
 //   MESHIFT_ASSIGN_OR_RETURN(plan, planner.Find(from, to));         // looked up
 //   planner.stats().hits;                                           // 1
 //
-// Results are those of MakePlan, refusals too. Plans are cached by their two shardings and
-// reduce_dtype. On one mesh, search results (paths) are also cached, under a key without names and
-// without mesh dims of size 1, so that meshes that differ only in these share them.
+// Results are those of MakePlan, refusals too. Exception: a plan that was cached under another
+// budget is returned, even if making it would exceed max_work. Plans are cached by their two
+// shardings and reduce_dtype. On one mesh, search results (paths) are also cached, under a key
+// without names and without mesh dims of size 1: meshes that differ only in these share them.
 //
 // The size is bounded in bytes, approximately. The cache has 16 parts with equal shares of the
 // limit; each evicts its least recently used entry first, and an entry larger than a share is not

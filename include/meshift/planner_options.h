@@ -136,6 +136,7 @@ class EngineCapabilities {
   // on its position. A running engine may know more (NcclEngine::Capabilities).
   static EngineCapabilities Nccl() { return Of("nccl"); }
   // The engine of this name in this project: "local", "mpi" (which adds as local does) or "nccl".
+  // Any other name is not refused: it gets Full(name).
   static EngineCapabilities Of(std::string name);
   // An engine without any reduction; add them with Allow.
   explicit EngineCapabilities(std::string name) : name_(std::move(name)) {}

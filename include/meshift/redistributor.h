@@ -42,7 +42,7 @@
 // MakeSymmetricPool. A call that is refused for its arguments gets no number. Ranks that disagree
 // get FAILED_PRECONDITION, which names the plans: at once in calls that wait for their peers
 // (RedistributorOptions::agreement), in other calls only once the engine reports an error or times
-// out. There a difference that the engine does not notice stays undetected.
+// out. In those other calls, a difference that the engine does not notice stays undetected.
 //
 // Strides: tensors may have any strides, a source also zero ones; elements of a target must not
 // overlap each other. Copies access tensors in place. Steps that need contiguous memory use the
@@ -184,7 +184,7 @@ struct Redistribution {
   RunHandle after_run = {};
   // The position of this call in the order of all calls of the redistributor, if several threads
   // make them: 0, 1, 2, ..., equal on all ranks. Either all calls have a ticket or none. A call
-  // waits for those before it. A refused call uses up its ticket.
+  // waits for those before it. A refused call uses up its ticket if its turn had come.
   std::optional<int64_t> ticket = std::nullopt;
 
   // The tensors' places in symmetric memory. The call then needs no packing and no messages, if its

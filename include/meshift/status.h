@@ -5,8 +5,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
 //
 // docs/errors.md lists codes and messages. The library prints nothing. Only meshift/torch.h throws
-// errors; the standard library may throw std::bad_alloc. Only MpiSession::Leave, and its callers
-// MpiJob::Leave and meshift_mpi_leave, end the process.
+// errors of its own. The standard library may throw without memory (std::bad_alloc,
+// std::length_error), or if the system gives no thread (std::system_error). Only MpiSession::Leave,
+// and its callers MpiJob::Leave and meshift_mpi_leave, end the process.
 #ifndef MESHIFT_STATUS_H_
 #define MESHIFT_STATUS_H_
 

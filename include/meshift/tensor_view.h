@@ -4,8 +4,8 @@
 //   TensorView transposed{
 //       .data = data, .dtype = DType::kBF16, .shape = {512, 4096}, .strides = {1, 512}};
 //
-// A view is a plain struct that checks nothing. The calls that take one refuse it with
-// INVALID_ARGUMENT if shape, strides or dtype do not match the sharding.
+// A view is a plain struct that checks nothing. Each call that takes one says what it refuses, with
+// INVALID_ARGUMENT. A Redistributor refuses a view that does not match the sharding.
 #ifndef MESHIFT_TENSOR_VIEW_H_
 #define MESHIFT_TENSOR_VIEW_H_
 
@@ -41,8 +41,9 @@ struct TensorView {
   // where the memory is. The default, the host, also stands for any memory that the engine can
   // access, on a GPU engine too.
   Device device = {};
-  // A call refuses this view as its target, or as a source that is consumed. A source in one buffer
-  // with a target that is not read-only is overwritten all the same.
+  // A call refuses this view as its target, or as a source that is consumed. If source and target
+  // are one buffer, and the target is not read-only, the run overwrites the source even if the
+  // source is read-only.
   bool read_only = false;
 
   // A view with row-major strides for `shape`.

@@ -224,8 +224,10 @@ PlanMatcher StaysBelow(int64_t bytes);
 // The verifier accepts the plan.
 PlanMatcher IsProven();
 
-// --- The definition itself, to fill and judge buffers rank by rank, also in different processes
-// ---
+// --- The definition itself ---
+//
+// It fills buffers rank by rank, also in different processes. Check() needs the targets of all
+// ranks in one process.
 
 enum class Values : uint8_t {
   // Every result is exact in any order of evaluation, and is compared bit for bit. Partial sums:

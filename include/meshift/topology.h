@@ -52,7 +52,7 @@ struct TopologyLevel {
 // A protocol of the collective library: a trade-off between start-up time and bandwidth.
 struct TopologyProtocol {
   std::string name;                 // "LL", "LL128", "Simple"
-  int64_t start_ns = 0;             // start-up time of a collective
+  int64_t start_ns = 0;             // added to collective_latency_ns
   int64_t latency_percent = 100;    // of the levels' latency_ns and entry_ns
   int64_t bandwidth_percent = 100;  // of a rank's links
   int64_t domain_percent = 100;     // of the levels' domain_bandwidth_bytes_per_us
@@ -61,9 +61,10 @@ struct TopologyProtocol {
 
 // Constants that do not depend on the level.
 struct TopologyConstants {
-  int64_t collective_latency_ns = 10000;  // start-up time of a collective without protocols
-  int64_t message_latency_ns = 500;       // each further message of a grouped send/recv
-  int64_t copy_latency_ns = 2000;         // start-up time of a local kernel
+  // The start-up time of every collective; a protocol adds its start_ns.
+  int64_t collective_latency_ns = 10000;
+  int64_t message_latency_ns = 500;  // each further message of a grouped send/recv
+  int64_t copy_latency_ns = 2000;    // start-up time of a local kernel
   int64_t copy_bandwidth_bytes_per_us =
       1500000;                         // local memory; a byte read and written counts once
   int64_t group_setup_ns = 100000000;  // creation of a group: a warm ncclCommSplit

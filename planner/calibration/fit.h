@@ -1,4 +1,5 @@
-// Fits the numbers of a topology (latencies, bandwidths, protocol starts) to measured times.
+// Fits the numbers of a topology to measured times: latencies, bandwidths, and the starts and
+// percents of protocols.
 //
 //   Observation gather{.kind = Observation::Kind::kBlocks, .num_ranks = 8,
 //                      .groups = {.size = 8, .modes = {{8, 1}}}, .bytes = 7 << 20, .ns = 61'000};
@@ -7,8 +8,9 @@
 //
 // `structure` has the domains, the protocols and the initial values; the fit changes numbers only.
 // A number stays 0 where 0 means that it does not apply (direct, domain and in-switch bandwidths,
-// entry_ns, start_ns). Numbers on which no fitted observation depends are unchanged. Domain sizes,
-// in_switch_members and group_setup_ns are not fitted.
+// entry_ns, start_ns). Numbers on which no fitted observation depends are unchanged. Not fitted:
+// domain sizes, in_switch_members, group_setup_ns, the first protocol's latency_percent, and the
+// last protocol's other percents.
 //
 // INVALID_ARGUMENT: no observations, or a time below 1 ns. Other fields are not checked. Pure
 // functions, safe for concurrent use. Internal to the calibration and the CLI.

@@ -1,6 +1,6 @@
-// Implements CostModel::MeasureBlocks() and MeasureOrdered() of planner/cost/cost.h, which has the
-// limits: prices all_gather, reduce_scatter and ordered reductions in one stage (cost_stages.cc has
-// those in two), with one slice per member.
+// Implements CostModel::MeasureBlocks() and MeasureOrdered(): the prices of all_gather,
+// reduce_scatter and ordered reductions in one stage, in which each member owns one slice.
+// cost_stages.cc has those in two stages. planner/cost/cost.h has the limits.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>

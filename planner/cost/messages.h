@@ -1,10 +1,10 @@
-// The messages of an all_to_all or exchange: the most bytes and the most messages of any rank. Each
-// is the largest value over all ranks, and each may be that of another rank. There are three ways
-// to count: in closed form if all pieces are equal and nest (cost_even.cc); rank by rank, for
-// groups of at most 256 ranks and for ragged cuts (cost_messages.cc); else by branch and bound
-// (cost_many_ranks.cc). Permutes are counted in cost_messages.cc, without these. After the
-// problem's work budget is spent, counts may be too small. Not for collectives with one block per
-// member (cost_blocks.cc). Internal to the cost model.
+// Counts the messages of an all_to_all or exchange: the most bytes that any rank sends, the most
+// that any receives, and the most messages of any. These maxima may belong to different ranks.
+// There are three ways to count: in closed form if all pieces are equal and nest (cost_even.cc);
+// rank by rank, for groups of at most 256 ranks and for ragged cuts (cost_messages.cc); else by
+// branch and bound (cost_many_ranks.cc). Permutes are counted in cost_messages.cc, in none of these
+// ways. After the problem's work budget is spent, counts may be too small. Not for collectives with
+// one block per member (cost_blocks.cc). Internal to the cost model.
 //
 //   const Moves moves(problem, cuts_before, cuts_after, item_bytes);
 //   if (even && CountEven(moves, &traffic)) return;           // `even`: that of IsEven()

@@ -24,8 +24,8 @@ struct TransitionRules {
   bool at_once = false;
   // reduce_scatter is allowed.
   bool scatters = true;
-  // If a mesh dim is partial in the target alone: its mask may also make innermost cuts partial,
-  // which a reduction then removes, even where no other mesh dim must be reduced.
+  // For a target in which a mesh dim becomes partial. A mask may turn innermost cuts into partial
+  // mesh dims, which a reduction then removes, even if no other mesh dim must be reduced.
   bool masks_cuts = false;
   // The largest intermediate value in bytes. Default: that of ValueRule.
   std::optional<int64_t> max_value = std::nullopt;

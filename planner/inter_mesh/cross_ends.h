@@ -11,10 +11,11 @@
 // or that more ranks send less each. CrossTargets have no P: a mask makes it after the crossing.
 // They may have cuts that a gather removes again, also before a mask that makes an average.
 //
-// Meshes of up to 64 ranks get all cuts, of up to four tensor dims, in mesh order and in reverse
-// order. If there are more than 32 choices, without the order, they get only those where the first
-// or the last mesh dims together cut one tensor dim. Larger meshes get a few: the best may be
-// missing. Pure functions. Internal to planner/inter_mesh.
+// A choice assigns to each mesh dim a tensor dim that it cuts, one of up to four, or none. Meshes
+// of up to 64 ranks get all choices, with cuts in mesh order and in reverse order. If a small mesh
+// has more than 32 choices, only two kinds are listed: the first mesh dims together cut one tensor
+// dim, or the last ones do. Larger meshes get a few: the best may be missing. Pure functions.
+// Internal to planner/inter_mesh.
 #ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 #define MESHIFT_PLANNER_INTER_MESH_CROSS_ENDS_H_
 

@@ -1,5 +1,5 @@
 // The table of planner options: names, flags, help, and a reader and a writer for each. Plans,
-// lines of `meshift batch`, the command line and the C API use it.
+// lines of `meshift plan --batch`, the command line and the C API use it.
 //
 //   const PlannerOption* option = FindPlannerOption("max_memory");
 //   option->flag;                                    // "--max-memory"

@@ -1,8 +1,10 @@
 // Computes a text key for the partition of a mesh's ranks into groups: all groups over one set of
-// mesh dims. The key is the mesh's ranks, then blocks of the group as size:stride. Two keys are
-// equal if the groups are the same sets of ranks, whatever the names and the factoring of the mesh
-// dims. Other groups have other keys, except for collisions of hashes: lists may be hashed (128
-// bits). The order of the ranks in a group does not count. Pure functions without errors.
+// mesh dims. The key begins with the mesh's ranks: their number, then which ones, unless they begin
+// at 0 without gaps. A long text of these is hashed. The blocks of one group follow, as
+// size:stride. If the groups are not one pattern of such blocks, shifted, "listed" and a hash of
+// all groups follow instead. Equal partitions have equal keys, whatever the names and the factoring
+// of the mesh dims, and the order of the ranks in a group. Other partitions have other keys, unless
+// hashes (128 bits) collide. Pure functions without errors.
 //
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=4"), {1});        // "8 4:1"
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=2,c=2"), {1, 2}); // "8 4:1"

@@ -1,4 +1,5 @@
-// Formats parts of a plan's text form (PlanToText), between which commands print other tables.
+// Formats parts of a plan's text form (PlanToText). Commands print tables of their own between
+// these parts.
 //
 //   PlanPreamble(plan, "plan") + PlanStepsTable(plan)
 //     // # meshift plan: bf16[4096,512], P,P,R -> R,R,R

@@ -7,9 +7,9 @@
 //   bounds.LeastNs(op, stage, product.from | product.to, product);    // ns
 //
 // A box is a product over tensor dims. So are its intersections with another box and with the
-// target's. A factor belongs to a list of cuts before and one after, and is cached: each list that
-// is built one cut at a time (layouts.h) costs a few multiplications. Counts by rank are those of
-// the table's sample ranks, which never exceed those of the worst rank.
+// target's. Each factor of the product compares one tensor dim's cuts before with its cuts after,
+// and is cached. So a list that layouts.h extends by one cut costs a few multiplications. Counts by
+// rank are those of the table's sample ranks, which never exceed those of the worst rank.
 //
 // Counts are in items (elements, or pairs of f4e2m1). Start() must come before all calls about
 // steps. The arguments must outlive the bounds. Internal to the planner; not thread-safe.
@@ -38,17 +38,19 @@ class StepBounds {
   using List = CutTable::List;
   using Samples = CutTable::Samples;
 
-  // Facts that hold for a step, one bit each. A fact that is not set may hold too.
+  // Facts that hold for a step, one bit each. A fact that is not set may hold too. Pieces are
+  // closed if they are longer than 1 along a tensor dim: parts that are cut from them along an
+  // inner tensor dim are then not contiguous.
   enum Fact : uint32_t {
     kLong = 1,           // messages are longer than 1 along a tensor dim
-    kClosedBefore = 2,   // pieces before the step are longer than 1 along a tensor dim
-    kClosedAfter = 4,    // pieces after the step are
+    kClosedBefore = 2,   // pieces before the step are closed
+    kClosedAfter = 4,    // pieces after the step are closed
     kSendPacks = 8,      // messages are not contiguous in the sent buffer
     kReceivePacks = 16,  // messages are not contiguous in the received buffer
     kGatherPacks = 32,   // pieces of a gather are not contiguous
-    kScatterPacks = 64,  // pieces of a scatter are not
+    kScatterPacks = 64,  // pieces of a scatter are not contiguous
     kGatherPads = 128,   // pieces of a gather have unequal lengths
-    kScatterPads = 256,  // pieces of a scatter have
+    kScatterPads = 256,  // pieces of a scatter have unequal lengths
   };
   // One tensor dim: a list of cuts after the step, compared with the list before.
   struct Factor {

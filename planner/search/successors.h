@@ -13,7 +13,7 @@
 //
 //   cuts are only added                          slice
 //   cuts are only removed                        all_gather, exchange
-//   all pieces keep their sizes                  permute, exchange
+//   each cut is replaced by one of equal size    permute, exchange
 //   the same mesh dims cut in another place      all_to_all
 //   anything else                                exchange
 //

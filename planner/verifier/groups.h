@@ -3,8 +3,8 @@
 //
 //   std::optional<PlanFault> fault = CheckGroups(plan);    // nullopt: no rule is broken
 //
-// It takes the groups that the inputs list as existing, and ignores GroupBudget::root, which plans
-// do not state. Internal to the verifier; a pure function.
+// It trusts the inputs' list of existing groups. It ignores GroupBudget::root, which plans do not
+// state. Internal to the verifier; a pure function.
 #ifndef MESHIFT_PLANNER_VERIFIER_GROUPS_H_
 #define MESHIFT_PLANNER_VERIFIER_GROUPS_H_
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class TimeParts(Record):
     """The terms of a step's time (docs/cost_model.md).
 
-    `algorithm`, `protocol` and `slowest_links` are names, or None if the step makes no call.
+    `algorithm` is None if the step makes no call. `slowest_links` is None if it sends nothing.
+    `protocol` is None if it sends nothing, or the topology has no protocols ("flat").
     """
 
     __slots__ = (
@@ -115,7 +116,8 @@ def explain(
 ) -> Explanation:
     """Lists the best plan, at most `most` others that keep the promise, and some that break a rule.
 
-    Options are those of meshift.plan().
+    The list may be incomplete, above all on meshes of four dims or more. Options are those of
+    meshift.plan(). ValueError: `most` is below 1. Other errors are those of meshift.plan().
     """
     _c.instance("source", source, Sharding)
     _c.instance("target", target, Sharding)

@@ -109,6 +109,9 @@ def run(
     `reduction_order` is the order in which collectives add floats: "ranks": ascending; "topology":
     first in each domain of `domain_size` ranks; "adversarial": different in each group, which
     reveals replicas that were summed by several groups.
+
+    TypeError: an array has another dtype. ValueError: it has another shape, a rank's array is
+    missing, or `reduction_order` is unknown. Errors of the run are MeshiftErrors.
     """
     _c.instance("plan", plan, Plan)
     if reduction_order not in _ORDERS:

@@ -16,11 +16,12 @@ class DeviceMesh(Immutable):
     """A grid of ranks with named dims.
 
         DeviceMesh("dp=2,tp=4")                      # ranks 0 to 7, row-major
-        DeviceMesh("dp=2,tp=2@4-5,0-1")              # the same with other ranks
+        DeviceMesh("dp=2,tp=2@4-5,0-1")              # the ranks 4, 5, 0 and 1, row-major
         DeviceMesh((2, 4), ("dp", "tp"))
         DeviceMesh((2, 2), ("dp", "tp"), ranks=[4, 5, 0, 1])
 
-    A mesh never changes. Equal meshes have equal dims and ranks.
+    A mesh never changes. Equal meshes have equal dims and ranks. ValueError: a size below 1, a name
+    that is given twice or is not an ASCII identifier, or a wrong list of ranks.
     """
 
     __slots__ = ("_handle", "text", "names", "shape", "_ranks")

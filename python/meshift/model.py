@@ -57,7 +57,10 @@ class ModelPlan(Immutable):
 
     @property
     def traffic(self) -> dict[str, Any] | None:
-        """The bytes that ranks send over each kind of link. None without rules or a second mesh."""
+        """The bytes that ranks send over each kind of link.
+
+        None without `rules`, `to_mesh` and `relabel_ranks`.
+        """
         traffic: dict[str, Any] | None = self._parsed().get("traffic")
         return traffic
 
@@ -130,6 +133,10 @@ def plan_model(
     (examples/models/README.md). `source` and `target` are placements of all parameters, instead of
     rules. `flags` are other options of the command: `dtype`, `to_dtype`, `filter`, and the options
     of meshift.plan() except `engine`.
+
+    It runs the command in a process. InvalidArgumentError: the command refuses an option or a file,
+    or this version cannot plan the model. OtherError, with code UNKNOWN: every other failure of the
+    command. OSError: the command cannot be started.
     """
     import json
     import os

@@ -1,4 +1,8 @@
-"""The options of planning, with the names of meshift/c.h."""
+"""The options of planning, with the names of meshift/c.h, as a handle of the C library.
+
+ValueError: an unknown name, or a value that the library refuses. The library checks existing_groups
+only when a plan is made. TypeError: not a str, int, bool or Topology.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Plans: steps that turn one sharding into another, the same on every rank."""
+"""Plans: steps that turn one sharding into another, the same on every rank.
+
+Nothing here runs a plan: meshift.local and meshift.torch do. Plan.read() checks only the format of
+a text; verify() proves the plan.
+"""
 
 from __future__ import annotations
 
@@ -256,8 +260,10 @@ def plan(source: Sharding, target: Sharding, **options: Unpack[Options]) -> Plan
 
         plan(a, b, topology="h100", reproducibility="ordered", max_memory="1GiB")
 
-    Options have the names of plans and of the command line; a switch is True or False, None is the
-    default. The plan depends on the arguments only and is the same on every rank.
+    An option has the name that it has in a plan's text: `reproducibility` is --promise of the
+    command line, `new_groups=False` is --no-new-groups. A switch is True or False; None is the
+    default. The plan depends on the arguments only and is the same on every rank. ValueError: an
+    unknown option or a wrong value. docs/errors.md has the other errors.
     """
     _c.instance("source", source, Sharding)
     _c.instance("target", target, Sharding)

@@ -4,6 +4,9 @@ A program uses three pieces of memory: the rank's source, its target, and a work
 `workspace_bytes`, aligned to 16 bytes. Its instructions are executed in order. An instruction with
 a group is a collective call: every member of the group has it in its own program. docs/c.md says
 what each instruction does.
+
+Nothing is run here. Plan.program() makes programs; its errors are those of meshift_plan_lower
+(meshift/c.h). A program cannot be pickled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Shardings: a tensor on a mesh, and the part that each rank holds."""
+"""Shardings: a tensor on a mesh, and the part that each rank holds.
+
+An impossible sharding, or text of another form, raises InvalidArgumentError (a ValueError). A
+sharding holds no data.
+"""
 
 from __future__ import annotations
 

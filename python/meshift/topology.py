@@ -14,7 +14,8 @@ class Topology(Immutable):
     """Link speeds: a preset ("h100", "h200-efa"), "nvlink=8", or JSON, as text or a dict.
 
     docs/cost_model.md defines the numbers. The option `topology` takes a Topology or the same text.
-    Immutable.
+    Files are not read: pass a file's content. Immutable. ValueError: an unknown preset, malformed
+    JSON, or a number out of range.
     """
 
     __slots__ = ("text", "json")
@@ -22,7 +23,7 @@ class Topology(Immutable):
     text: str
     """The shortest equal text."""
     json: str
-    """The JSON form, which Topology reads. Missing numbers are 0."""
+    """The JSON form, which Topology reads. It omits optional numbers of a level that are 0."""
 
     def __init__(self, topology: str | Mapping[str, Any]) -> None:
         if not isinstance(topology, str):

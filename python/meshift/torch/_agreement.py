@@ -1,8 +1,10 @@
 """Ranks compare the plans that they are about to run; all fail if two plans differ.
 
 The comparison uses the store of the default process group. It takes place before the first calls of
-a mesh, before each call with a new plan, and after a failed call. Each rank makes the same number
-of store calls, independent of the number of ranks.
+a mesh, before each call with a new plan, and after a failed call. In a comparison before a call,
+ranks that agree make five calls of the store each. The last rank to arrive also deletes the keys of
+the comparison before. After a failed call each rank makes two calls, and up to two more for each
+rank of the mesh.
 """
 
 from __future__ import annotations

@@ -30,15 +30,17 @@ def redistribute(
     `promise`: "none", "replicas", "batch-invariant" or "ordered" (docs/reproducibility.md).
     `topology`: the machine, for instance "h100"; None: all links are equal. `async_op`: the last
     collective may still run when this returns; the first use of the local tensor waits for it.
-    Under torch.compile it is one operator of the graph from PyTorch 2.15 on; earlier versions break
-    the graph here.
+    Under torch.compile a call is one operator of the graph from PyTorch 2.15 on, and `async_op` has
+    no effect there; earlier versions break the graph here.
 
     Differentiable, any number of times. As with DTensor, the gradient of a partial tensor is not
     made partial again. Collective: all ranks of the mesh call it, with equal arguments.
 
-    ValueError: invalid placements, or this rank's local tensor does not match its placements.
-    NotImplementedError: a dtype or placement that Meshift does not have. Disagreement: ranks asked
-    for different plans; the message names them.
+    TypeError: `dtensor` is not a DTensor. ValueError: invalid placements, an unknown promise or
+    topology, or this rank's local tensor does not match its placements. NotImplementedError: a
+    dtype or placement that Meshift does not have. Disagreement: ranks asked for different plans, or
+    another rank refused its arguments; the message says which. DeadlineExceededError: a rank is
+    missing when the ranks compare their plans.
     """
     if not isinstance(dtensor, DTensor):
         raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
@@ -60,7 +62,8 @@ def redistribute(
     else:
         local = _local_of(dtensor, target, settings, async_op)
         found[2] = world.settled.get((source, target, settings))
-    return DTensor(local, target, requires_grad=False)
+    # Without DTensor.__init__, which only serves export, and takes as long as a small collective.
+    return DTensor.__new__(DTensor, local, target, requires_grad=False)
 
 
 def _local_of(

@@ -3,8 +3,9 @@
     out = torch.empty(3)
     reduce("sum", [torch.ones(3), torch.ones(3)], out)     # out: 2, 2, 2
 
-Tensors are flat, contiguous, and of one dtype. Products and sums are separate operations, so
-nothing is fused.
+Tensors are flat, contiguous, of one dtype and on one device. Nothing is checked: the caller passes
+only ops that docs/dtypes.md allows for the dtype, and at least one input. Products and sums are
+separate operations, so nothing is fused. combine() may give other NaN bits.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def reduce(
 
 
 def combine(op: str, inputs: list[torch.Tensor], out: torch.Tensor, divisor: int = 1) -> None:
-    """As reduce(), but NaNs are not canonical, which takes fewer passes over memory."""
+    """As reduce() without op_block, but NaNs in sums of f32 and f64 may not be canonical. It
+    takes fewer passes over memory."""
     if (
         op == "sum"
         and out.dtype in (torch.float32, torch.float64)

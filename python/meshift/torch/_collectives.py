@@ -1,4 +1,6 @@
-"""Collectives through the calls of torch.distributed that all backends have.
+"""Compiles collectives to calls of torch.distributed that all backends have.
+
+_messages.py is for gloo.
 
     steps = Collectives(group, 0, 4, torch.float32, memory, exact=False).all_reduce(instruction)
 """
@@ -28,8 +30,10 @@ class Collectives(Member):
     """Steps of the member `me` of a group of `size`.
 
     If the backend may not support the dtype, bytes are sent by all_gather_into_tensor and
-    all_to_all_single. If it cannot reduce the dtype, sums are computed here, in the order of
-    members.
+    all_to_all_single. Some reductions are computed here, in the order of members: those of dtypes
+    outside NATIVE_DTYPES, those by and, or and xor, averages of 16-bit floats (unless NCCL can
+    divide by the group's size), and reduce_scatters of unequal blocks. `exact`: so are min and max
+    of floats.
     """
 
     def __init__(

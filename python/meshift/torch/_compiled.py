@@ -1,7 +1,8 @@
-"""redistribute() under torch.compile: a custom operator that graphs contain unchanged.
+"""redistribute() under torch.compile: one custom operator, into which torch does not trace.
 
-The operator's `number` identifies the specs and settings of a traced redistribute() call. Numbers
-are local to a rank.
+The operator's `number` stands for the specs and settings of a traced redistribute() call. Numbers
+are local to a rank. Before PyTorch 2.15 the graph breaks instead. The operator ignores `async_op`.
+RuntimeError: the process group of the trace has been destroyed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Counts for CommDebugMode: each collective instruction counts once, as the functional collective
-that PyTorch's own redistribute would call.
+"""Counts for CommDebugMode: each collective instruction counts once, as PyTorch's functional
+collective of that kind. send_recv counts as all_to_all_single.
 
     call = counted(call, "all_reduce")
 """

@@ -24,8 +24,9 @@ Room = Sequence[torch.Tensor]
 class World:
     """The groups and caches of one call of init_process_group.
 
-    Groups are keyed by their ascending ranks. For one mesh dim the mesh's own group is used. A
-    World holds no reference to the default group, and is dropped with it.
+    Groups are keyed by their ascending ranks. A mesh's own group of one dim is reused if its ranks
+    ascend. A World's meshes may keep the default group alive. current_world() drops the worlds of
+    destroyed groups when it makes a new one.
     """
 
     def __init__(self, default: dist.ProcessGroup) -> None:

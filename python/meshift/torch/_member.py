@@ -1,4 +1,7 @@
-"""Base class: a member of a process group that compiles the collectives of a program."""
+"""Base class of the compilers of collectives: the data of one member of a process group.
+
+It compiles nothing itself. _collectives.py and _messages.py do.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Compiles collectives for gloo into sends and receives between pairs of members.
 
-The messages of a step are in flight at the same time, without a copy per receiver. Nothing is sent
-here: the steps send when they are called. _collectives.py is for the other backends.
+The messages of a step are in flight at the same time. A rank that sends one tensor to several
+members does not copy it for each. The methods send nothing: they return steps, which send when they
+are called. _collectives.py is for the other backends.
 
     messages = Messages(group, 0, 4, torch.float32, memory, twin)
     steps = messages.all_gather(instruction)
@@ -28,8 +29,8 @@ Work = Callable[[Pieces], Any]
 
 
 class Messages(Member):
-    """Steps of the member `me` of a group of `size`. Sums are computed here, in the order of
-    members."""
+    """Steps of the member `me` of a group of `size`. gloo reduces nothing: the steps do, in the
+    order of members."""
 
     def __init__(
         self,

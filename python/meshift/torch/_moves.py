@@ -1,8 +1,15 @@
-"""Removes copies from programs: later instructions read a copied value at its origin.
+"""Removes copies from a program, and makes all_gathers run in place.
 
     instructions = without_moves(program.instructions, program.groups, width=4)
 
-Results have the same bits: the same values reach the same places.
+A copy is removed if it only moves one contiguous part of the source to the workspace; later
+instructions then read the source. It stays if one of them reads other bytes together with it. A
+reduction before an all_gather writes its result directly into its block of the gathered value, if
+no other instruction reads the result, and none uses that block in between. All other instructions
+stay. Results have the same bits.
+
+The caller guarantees, unchecked: all elements have `width` bytes, no stride is negative, no
+instruction writes to the source, and source, target and workspace do not overlap.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The memory of a program, and the order of its calls.
 
-    memory = Memory([0, 48, 24, 16], width=4)
+    memory = Memory([0, 48, 24, 16], width=4)  # bytes: the call's state has none; then source, ...
     part = memory.part(Location(SPACE_SOURCE, 8), 6)
-    part.view(pieces)                         # a flat tensor of 6 elements
+    part.view(pieces)                          # a flat tensor of 6 elements
+
+Nothing is checked: sizes and offsets must be multiples of `width`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@
     target = run(source, room, tag=7)
 
 On gloo collectives are made of messages, which are faster than gloo's own collectives.
+
+NotImplementedError: an instruction has another dtype than the program, or is not a copy, a fill, a
+reduce_in_order, send_recv, all_gather, all_reduce or reduce_scatter.
 """
 
 from __future__ import annotations

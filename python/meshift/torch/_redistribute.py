@@ -1,6 +1,9 @@
 """One redistribution of this rank's tensor: plan, agree, make groups, compile; then run.
 
-Everything except running is done once per pair of specs, and cached with the default process group.
+Planning, making groups and compiling are done once for each source spec, target spec and settings.
+The results are cached with the default process group: at most 2,048 per mesh, the oldest goes
+first. The first calls of a mesh compare plans again, also cached ones (_agreement.py).
+NotImplementedError: source and target are on two meshes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
-"""Converts DTensor's placements to Meshift's shardings.
+"""Converts DTensor's meshes, dtypes and placements to Meshift's, and checks target placements.
 
-    sharding_of(dtensor._spec)      # meshift.Sharding("f32[8,6]", DeviceMesh("dp=2,tp=2"), "S(0),R")
+    sharding_of(dtensor._spec)  # meshift.Sharding("f32[8,6]", DeviceMesh("dp=2,tp=2"), "S(0),R")
+
+Raises Unsupported for a dtype or placement without a counterpart in Meshift, for a spec without
+tensor_meta, and for strided shards that the spec declares not to be a shard order. Raises
+ValueError if the split factor of a strided shard fits no shard order. Moves no data.
 """
 
 from __future__ import annotations
@@ -64,7 +68,7 @@ _OPS = {
 
 
 class Unsupported(NotImplementedError):
-    """A dtype or placement that Meshift does not have."""
+    """Meshift cannot express the dtype, a placement or the spec."""
 
 
 def mesh_of(mesh: DeviceMesh) -> meshift.DeviceMesh:
@@ -82,8 +86,7 @@ def ranks_of(mesh: DeviceMesh) -> tuple[int, ...]:
 
 
 def sharding_of(spec: DTensorSpec) -> meshift.Sharding:
-    """Unsupported: the dtype or a placement has no counterpart. ValueError: a strided shard is not
-    a shard order."""
+    """The sharding of a DTensor with this spec. Raises Unsupported and ValueError, as above."""
     meta = spec.tensor_meta
     if meta is None:
         raise Unsupported("a DTensorSpec without tensor_meta")

@@ -41,11 +41,12 @@ _replaced: list[tuple[Any, str, Callable[..., torch.Tensor]]] = []
 def use(promise: str = "replicas", topology: Topology = None) -> Iterator[None]:
     """Runs DTensor's explicit and implicit redistributions by Meshift's plans within this context.
 
-    It replaces one function in every module of torch that has it, for all threads, and restores it
-    at the end. All ranks open and close the context at the same places of the program. Contexts may
+    It replaces one function in every loaded module that has it, for all threads, and restores it at
+    the end. All ranks open and close the context at the same places of the program. Contexts may
     nest; the settings of the innermost one apply. PyTorch's own code still runs for dtypes and
-    placements that Meshift does not have, during tracing, and while a DebugMode records PyTorch's
-    steps. RuntimeError: this version of PyTorch was not tested.
+    placements that Meshift does not have, for two meshes, for the last step if a value becomes
+    partial, for meta tensors and most tensor subclasses, during tracing, and while a DebugMode
+    records PyTorch's steps. RuntimeError: this version of PyTorch was not tested.
     """
     _require_known_torch()
     settings = settings_of(promise, topology)
