@@ -1,5 +1,5 @@
-// The engines of `meshift run --engine NAME`: which ones this build has, and how a process joins a
-// job and starts its engine.
+// The engines of `meshift run` and `meshift calibrate` (--engine NAME): which ones this build has,
+// and how a process joins a job and starts its engine.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckEngine("mpi"));       // says why this build does not have it
 //   MESHIFT_ASSIGN_OR_RETURN(RankJob job, JoinJob("mpi", timeout));

@@ -1,6 +1,6 @@
 // Provides the buffers that `meshift run` on the local engine passes to a run, in the plan's buffer
 // mode (Buffers in meshift/planner_options.h). The tensors are checked after the run, so the run
-// gets a copy of a source that it may overwrite.
+// gets a copy of a source that it may overwrite. RunBufferBytes() is for the other engines too.
 //
 //   RunBuffers run_buffers(plan, sources, targets);
 //   run_buffers.Fill();
@@ -8,8 +8,8 @@
 //   run_buffers.Take();  // copies the results to the targets
 //
 // For kTwo the buffers are the tensors themselves. A consumed source is a copy, and so is the
-// single buffer of kOne on a rank that has a source and a target. All ranks of the plan must be in
-// this process. Not thread-safe.
+// single buffer of kOne on a rank that has a source and a target. For RunBuffers, all ranks of the
+// plan must be in this process. Not thread-safe.
 #ifndef MESHIFT_CLI_RUN_BUFFERS_H_
 #define MESHIFT_CLI_RUN_BUFFERS_H_
 

@@ -1,5 +1,6 @@
-// `meshift run`: makes or reads a plan, runs it on an engine, and checks every element of every
-// rank against the placements' meaning (cli/execute.h).
+// `meshift run`: makes or reads a plan, or makes the plans of a model file (--model). Runs each on
+// an engine, and checks every element of every rank against the placements' meaning
+// (cli/execute.h).
 //
 //   meshift run --mesh ddp=8,fsdp=5,tp=1 --tensor 'bf16[4096,512]' --from P,P,R --to R,R,R
 //   meshift run --plan plan.json --load in --save out     # .npy files: cli/local_tensors.h
@@ -7,9 +8,9 @@
 //   mpirun -n 12 meshift run --engine mpi --conformance --cross
 //
 // With the local engine all ranks are in this process. With the others this process is one rank of
-// a job, and all ranks must have the same arguments, except for paths, the topology and the
-// time-out, and make the same plan; rank 0 checks and prints. Options that exclude each other are
-// refused with exit code 2.
+// a job; rank 0 checks and prints. All ranks must make the same plan and have the same arguments.
+// Only paths, the topology and the time-out may differ. The other engines refuse --plan -, --ranks,
+// and any --reduction-order but "ranks". Options that exclude each other give exit code 2.
 #ifndef MESHIFT_CLI_RUN_COMMAND_H_
 #define MESHIFT_CLI_RUN_COMMAND_H_
 

@@ -7,13 +7,15 @@
 //
 //   cluster.json           the format of Topology::ToJson and `meshift calibrate`
 //   PRESET,FILE.xml        the preset with the counts of NCCL's topology file
-//                          (cli/nccl_topology_xml.h): a node's GPUs are a domain, unless the
-//                          preset's domains span nodes; NICs and their speeds are as with nics=
+//                          (cli/nccl_topology_xml.h). A node's GPUs are a domain, unless the
+//                          preset's domains span nodes. The file's NICs, if any, replace the
+//                          preset's.
 //   PRESET,nics=4x100,FILE.xml    the same, but the NICs are those of nics=
 //   any other text         Topology::Parse
 //
-// At most one .xml may be given, and its path has no comma. It is read up to 4 MiB
-// (kMaxNcclTopologyBytes), a .json up to kMaxFileBytes.
+// PRESET may not be "flat". A NIC with neither a speed nor a PCIe link in the file is an error,
+// unless nics= is given. At most one .xml may be given, and its path has no comma. It is read up to
+// 4 MiB (kMaxNcclTopologyBytes), a .json up to kMaxFileBytes.
 #ifndef MESHIFT_CLI_TOPOLOGY_TEXT_H_
 #define MESHIFT_CLI_TOPOLOGY_TEXT_H_
 

@@ -1,6 +1,7 @@
-// Implements Bootstrap::FromTorchrun() of meshift/bootstrap.h: finds the hub by torchrun's
-// environment variables and, if torchrun itself listens on MASTER_PORT and MESHIFT_PORT is not set,
-// by its key-value store. The job's secret never goes into the store.
+// Implements Bootstrap::FromTorchrun() of meshift/bootstrap.h. Rank 0 opens the hub; the other
+// ranks find it by torchrun's environment variables. If torchrun itself listens on MASTER_PORT and
+// MESHIFT_PORT is not set, rank 0 puts the hub's address into torchrun's key-value store, and the
+// others read it there. The job's secret never goes into the store.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>

@@ -1,9 +1,10 @@
 // Reads ranks' records of calls for `meshift dump`: the JSON files of WriteDump
 // (comm/record/dump_writer.h). It does not trust them. Errors: text that is not such JSON, an
-// unknown format, version or state of a call, a wrong type, an array that is too short, an index
-// out of range, call numbers that do not ascend, and a file above the limits. Members may be
-// repeated or unknown. Missing ones have defaults (a file without `rank` is rank 0's), except those
-// that ReadDump() requires. It does not check other values, such as bytes and times.
+// unknown format, version or state of a call, a wrong type, an array that is too short, an index or
+// rank out of range, a list of ranks or of call numbers that does not ascend, a negative count or
+// call number, a failure without a code, and a file above the limits. Members may be repeated or
+// unknown. Missing ones have defaults (a file without `rank` is rank 0's), except those that
+// ReadDump() requires. It does not check other values, such as bytes and times.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFile file, ReadDump(text));
 //   MESHIFT_ASSIGN_OR_RETURN(DumpFolder folder, ReadDumpFolder("/var/tmp/job7"));

@@ -5,9 +5,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(RunHandle run, impl->Redistribute({.from = from, .to = to, ...}));
 //
 // Public functions have the limits and errors of those of Redistributor (meshift/redistributor.h)
-// that call them. They are safe for concurrent use, except for last_run(): `issuing_` serialises
-// calls. After the first failure (Fail), all collective calls return its error, except on a thread
-// that may not call the engine (CheckThread).
+// that call them. `issuing_` serialises calls that issue or prepare work. All functions but
+// last_run() are safe for concurrent use. After the first failure (Fail), all collective calls
+// return its error, except on a thread that may not call the engine (CheckThread).
 //
 // The functions of a cached call are marked hot. Linkers place such functions together, so that a
 // call with cold caches touches fewer pages (//bench:submission_lines measures that).

@@ -12,10 +12,9 @@
 // Errors propagate with the work. A stream keeps its first error: later work on it is skipped, its
 // later events carry the error to the streams that wait for them, and a collective that it reaches
 // ends its group with the error. Other work can go on in a new stream; a group that has ended stays
-// ended. Any error of a call ends the
-// group of its communicator: refused arguments, calls of members that do not match, an abort, or a
-// member that does not arrive in time. All members get it from Synchronize() and Health(). A
-// collective that already has all its members still finishes.
+// ended. Any error of a call ends the group of its communicator: refused arguments, calls of
+// members that do not match, an abort, or a member that does not arrive in time. All members get it
+// from Synchronize() and Health(). A collective that already has all its members still finishes.
 //
 // Reductions have the arithmetic of comm/kernels/reduce.h. Calls may be in place: `recv` may be the
 // member's own block of `send` (reduce-scatter), and `send` its own block of `recv` (all-gather).

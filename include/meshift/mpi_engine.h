@@ -14,11 +14,13 @@
 // once. The bits are those of the local engine under ReductionOrder::kRanks, and equal on all
 // members (EngineCapabilities::Local()).
 //
-// Errors propagate with the work, as in meshift/local_world.h: a stream keeps its first error, and
-// any error of a call ends the group on this rank. MPI does not report it to other ranks; with a
-// control channel a Redistributor's peers learn of it at once, otherwise by their time-out. After
-// an error MPI may still write to the buffers of ended calls until the process exits. Such a
-// process should exit without MPI_Finalize, which waits for messages (MpiSession::Leave).
+// Errors propagate with the work, as in meshift/local_world.h: a stream keeps its first error. An
+// error of a communicator's call ends the group on this rank. Two errors do not: a stream of
+// another engine, and a call by a thread that may not call. MPI does not report an error to other
+// ranks; with a control channel a Redistributor's peers learn of it at once, otherwise by their
+// time-out. After an error MPI may still write to the buffers of ended calls until the process
+// exits. Such a process should exit without MPI_Finalize, which waits for messages
+// (MpiSession::Leave).
 //
 // MPI must be initialised before the engine is created, and finalised after it is destroyed. The
 // engine uses a duplicate of the communicator, made and freed collectively. Safe for concurrent

@@ -1,6 +1,8 @@
-// Implements CostModel::MeasureMessages() and LengthsOf() of cost.h, and Moves of messages.h:
-// counts the messages of all_to_all, permute and exchange, rank by rank in small groups or for
-// ragged cuts. The headers have the limits.
+// Implements CostModel::MeasureMessages() and LengthsOf() of cost.h, and Moves of messages.h.
+// cost_even.cc counts an all_to_all or exchange first, if it can. This file counts the others rank
+// by rank, if the group has at most 256 ranks or a cut is ragged, and leaves the rest to
+// cost_many_ranks.cc. For a permute it finds only the largest box that moves. The headers have the
+// limits.
 #include <algorithm>
 #include <array>
 #include <cstdint>

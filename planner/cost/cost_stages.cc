@@ -1,8 +1,11 @@
 // Prices reductions in blocks (the functions of planner/cost/cost.h with "Stages"). In stage 1,
 // owners of slices combine the contributions inside each block. In stage 2, the block's results go
-// to the owners of the final results. On row-major meshes of more than 1,024 ranks, if neither the
-// block size that remains at a mesh dim nor that dim's size divides the other, both stages are
-// priced as if no two members shared a domain.
+// to the owners of the final results.
+//
+// On a row-major mesh, the block size is divided by the sizes of the mesh dims, innermost first.
+// Each dim's size must divide the part of the block size that is left, or be a multiple of it.
+// Otherwise blocks end inside a mesh dim. Then, on a mesh of more than 1,024 ranks, both stages are
+// priced as if no two members shared a domain. Smaller meshes are listed rank by rank.
 #include <algorithm>
 #include <cstdint>
 #include <optional>

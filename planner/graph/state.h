@@ -7,9 +7,11 @@
 //   next.SetReplicate(0);
 //   problem.ToSharding(next);            // as a Sharding of the mesh
 //
-// In the planner, mesh dim d is the d-th of the mesh's dims of size > 1. Create() refuses two
-// meshes and more than eight such dims; State checks nothing. A Problem is safe for concurrent use
-// until SetBudget(), then for one thread at a time. Internal to the planner.
+// In the planner, mesh dim d is the d-th of the mesh's dims of size > 1. Create() refuses problems
+// that cannot be planned: two meshes, more than eight such dims, more than 2^20 boxes of ragged
+// cuts, and a target that cannot be reached (its comment has the list). State checks nothing. A
+// Problem is safe for concurrent use until SetBudget(), then for one thread at a time. Internal to
+// the planner.
 #ifndef MESHIFT_PLANNER_GRAPH_STATE_H_
 #define MESHIFT_PLANNER_GRAPH_STATE_H_
 
@@ -144,10 +146,13 @@ class Problem {
   // `ends_at_crossing`: one end is at a crossing to another mesh. If that is `to`, its partial mesh
   // dims are reduced by the crossing, in the dtype of `to`, so that casts of contributions may
   // round. If it is `from`, whose cuts the planner chose itself, a cut may be gathered for a
-  // partial average. Create() allows both at either end. INVALID_ARGUMENT: the shapes differ, a
-  // cast or a reduction does not exist, or `to` cannot be reached from `from`. UNIMPLEMENTED:
-  // beyond the planner's limits (two meshes, more than kMaxStateDims mesh dims of size > 1, too
-  // many ragged sizes). Messages name the value and the rule.
+  // partial average. Create() allows both at either end.
+  //
+  // INVALID_ARGUMENT: the shapes differ, a cast or a reduction does not exist, or `to` cannot be
+  // reached from `from`. It cannot if the op of a partial mesh dim would change, a shard would
+  // become a partial average, or a cast would round contributions that stay partial.
+  // UNIMPLEMENTED: two meshes, more than kMaxStateDims mesh dims of size > 1, or ragged cuts that
+  // make more than 2^20 different boxes. Messages name the value and the rule.
   static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype = std::nullopt,
                                         bool ends_at_crossing = false);

@@ -1,5 +1,7 @@
-// Candidate ends of a crossing that use only the ranks near the other mesh: those ranks themselves,
-// or all ranks of their hosts. The search on one mesh plans from there, over faster or more links.
+// Candidate ends of a crossing: shardings of one mesh at which the step to or from the other mesh
+// may begin or end. These hold data only at the coordinates of ranks near the other mesh: its own
+// ranks, or the ranks that share a domain of some level with them. The search on one mesh plans
+// from there, over faster or more links.
 //
 //   // dp=4,tp=8 on hosts of 8 ranks; the other mesh is rank 0:
 //   NearEnds(to, DType::kBF16, one, topology)
@@ -23,7 +25,8 @@ namespace meshift {
 // The near ranks are first the ranks of `other`, then, level by level, the ranks that share a
 // domain with one of them. A coordinate is near if a near rank has it. A mesh dim of which only
 // some coordinates are near gets a ragged cut, which divides a tensor dim among these as a ceil cut
-// does. The other mesh dims are replicated, cut one tensor dim, or have the ceil cuts of `end`. No
+// does. The other mesh dims are replicated, cut one tensor dim, or have the ceil cuts of `end`. New
+// cuts are only of the two longest tensor dims, or of as many dims as there are ragged cuts. No
 // sharding is added if no rank or every coordinate is near, or if the tensor has fewer dims than
 // there are ragged cuts. Shardings that the dtype cannot have are left out. Empty for a tensor of 0
 // elements. O(levels * R log R) time for the R ranks of both meshes.

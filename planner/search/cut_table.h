@@ -10,9 +10,10 @@
 // one per tensor dim, and so is the intersection of two boxes. The factors belong to lists, and are
 // looked up here instead of being computed for every state.
 //
-// Sample ranks represent all ranks. Their coordinate on each mesh dim is the first or the last. Any
-// two mesh dims differ in some sample, so that exchanging two cuts usually changes some box.
-// The worst rank misses at least as many items of the target as any sample.
+// A few sample ranks give a lower bound for all ranks: the worst rank misses at least as many items
+// of the target as any sample. A sample's coordinate on each mesh dim is the first or the last. For
+// any two mesh dims, some sample is first on one and last on the other. So exchanging two cuts
+// usually changes a sample's box.
 //
 // Lengths are in items (elements, or pairs of f4e2m1). Each new list charges the problem's budget,
 // as do its pieces, and lists stay until the table is destroyed. The table does not stop when the

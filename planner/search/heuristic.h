@@ -10,6 +10,7 @@
 //            a reduction remains. An item counts with its size in the narrowest dtype of the value,
 //            and is an element or, for f4e2m1, two. phi is concave.
 //   alpha    phi(0): the least start time of a collective.
+//   hops(G)  GroupTimes::LeastLatencyNs of the groups over the mesh dims G.
 //   finished A state from which local steps alone may lead to the target
 //            (Successors::IsFinished).
 //
@@ -22,11 +23,11 @@
 //            tensor dim which they do not cut in the target. The latter do not count if a cut is
 //            ragged or a target box may be empty (CutTable::Across).
 //   C(A)     The minimum over all sets of allowed groups (one group or more) whose mesh dims
-//            together contain A: the sum of alpha and GroupTimes::LeastLatencyNs over the groups.
+//            together contain A: the sum of alpha and hops over the groups.
 //   deficit(s)  The largest number of target items that a sample rank (cut_table.h) does not hold.
 //            0 while a reduction remains, since then no rank holds a value.
-//   average(s) = floor(E C max(p - 1 + n - r, 0) / R), for E items on R ranks. Products of mesh
-//            dim sizes: C over the dims that stay partial, n over those replicated in the target,
+//   average(s) = floor(E k max(p - 1 + n - r, 0) / R), for E items on R ranks. Products of mesh
+//            dim sizes: k over the dims that stay partial, n over those replicated in the target,
 //            p over those that must still be reduced. r is 1 if p > 1 (one rank will hold the sum),
 //            otherwise the product over the dims replicated in s.
 //   links(s) The time that links between domains need at least (link_bound.h), as the items that
@@ -104,7 +105,7 @@ class Heuristic {
   Layouts& layouts_;
   std::unique_ptr<LinkBound> links_;  // null: never the largest of the three
   int64_t least_finish_ns_ = 0;
-  int64_t elements_ = 1;            // E C
+  int64_t elements_ = 1;            // E k
   int64_t holders_ = 1;             // n
   std::vector<int64_t> starts_ns_;  // C(A), by A
 };

@@ -1,4 +1,8 @@
-"""The command: `python -m meshift plan ...` and `meshift plan ...`."""
+"""Runs the packaged command in place of this process: `python -m meshift plan`, `meshift plan`.
+
+The environment variable MESHIFT_COMMAND names another program. Exits with a message and code 1 if
+the command cannot be run.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""ctypes bindings of the functions and structs of meshift/c.h.
+"""ctypes bindings of those functions and structs of meshift/c.h that this package uses.
 
-The library is in the folder of this file; the environment variable MESHIFT_LIBRARY names another
-one. python/tests/test_c.py compares these bindings with the header.
+MPI and NCCL engines, streams and buffers, for example, have none. Importing this module loads the
+library from the folder of this file, or from the path in the environment variable MESHIFT_LIBRARY.
+ImportError: the library cannot be loaded, or has another ABI_VERSION. TypeError, ValueError: an
+argument cannot be passed to C. python/tests/test_c.py compares these bindings with the header.
 """
 
 from __future__ import annotations

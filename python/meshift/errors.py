@@ -1,14 +1,14 @@
-"""The exceptions of the package: each has the library's message, unchanged, and the name of its
-code.
+"""The exceptions for errors of the library. Each has a message, and the name of its code.
 
-Every error is a MeshiftError and also a built-in exception:
+Each is a MeshiftError and also a built-in exception:
 
     INVALID_ARGUMENT, OUT_OF_RANGE, NOT_FOUND    ValueError
     UNIMPLEMENTED                                NotImplementedError
     DEADLINE_EXCEEDED                            TimeoutError
     all others                                   RuntimeError
 
-docs/errors.md says when each code is returned.
+docs/errors.md says when each code is returned. Checks that the package makes itself raise plain
+built-in exceptions instead, such as TypeError, ValueError or ImportError.
 """
 
 from __future__ import annotations
