@@ -19,8 +19,8 @@
 #
 # MESHIFT_CUDA_LIBRARY, MESHIFT_NCCL_LIBRARY: used instead of libcuda.so.1 and libnccl.so.2.
 # MESHIFT_PYTHON: a Python with PyTorch.
-# Exit codes: 0 all is right; 1 something is wrong; 2 bad usage; 3 nothing could be checked, without
-# a GPU or NCCL.
+# Exit codes: 0 all is right; 1 something is wrong; 2 bad usage; 3 some or all stages could not be
+# checked, without a GPU or NCCL.
 set -u
 
 PATH=$PATH:/usr/sbin:/sbin # for ldconfig
