@@ -54,7 +54,7 @@ TEST(SuccessorsTest, WhatIsReplicatedIsSliced) {
 
 // A step that changes only cuts is a slice exactly if each rank has its box already. Compared with
 // the boxes of all ranks.
-TEST(SuccessorsTest, WhereNobodyReceivesTheStepIsASlice) {
+TEST(SuccessorsTest, WhereNoRankReceivesTheStepIsASlice) {
   std::vector<testkit::RandomPair> pairs;
   for (uint64_t seed = 0; seed < 1000; ++seed) pairs.push_back(testkit::RandomCase(seed));
   for (const testkit::ConformanceCase& c : testkit::RaggedCases(8, 500)) {

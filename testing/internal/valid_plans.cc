@@ -280,8 +280,7 @@ std::vector<Case> ValidPlans() {
       {"a=4", "f32[4,8]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 32, 32, 24}}, 0},
       // On 3 ranks the piece of the first is cut after it.
       {"a=2,b=2", "f32[1]", "R,S(0)", "S(0),S(0)", {{kSlice, "a,b", "S(0),S(0)", 4, 4, 0}}, 0},
-      // Nobody receives anything, since only one coordinate holds something: of each mesh dim; of
-      // a.
+      // No rank receives anything, since only one coordinate of a mesh dim holds something.
       {"a=2,b=2",
        "f32[1]",
        "S(0),S(0)",
