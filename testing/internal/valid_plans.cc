@@ -297,8 +297,8 @@ std::vector<Case> ValidPlans() {
       {"a=2,b=2,c=2",
        "f32[8,4]",
        "S(1){0,4},R,S(0)",
-       "S(0){0,8},S(0)[2],S(0)[1]",
-       {{kSlice, "a,b,c", "S(0){0,8},S(0)[2],S(0)[1]", 64, 32, 0}},
+       "S(0){0,8}[0],S(0)[2],S(0)[1]",
+       {{kSlice, "a,b,c", "S(0){0,8}[0],S(0)[2],S(0)[1]", 64, 32, 0}},
        0},
       // Rows 0-2 and 3-4 before; the ragged cut leaves row 0, and 1-2 and 3-4, after.
       {"a=2,b=2",
