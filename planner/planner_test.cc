@@ -80,9 +80,6 @@ TEST(PlannerTest, GoldenPlans) {
            {"a=2,b=2,c=2", "f32[1,1]", "R,S(0),S(1)", "R,S(1),S(0)", "slice{b,c} -> R,S(1),S(0)"},
            {"dp=2,ep=4,tp=2", "bf16[14336,4096]", "R,S(0){14336,0,0,0},S(0)",
             "R,S(1){4096,0,0,0},S(0)", "slice{ep,tp} -> R,S(1){4096,0,0,0},S(0)"},
-           // So an expert that is on one rank is gathered in place, wherever its cut is written.
-           {"ep=4,tp=2", "bf16[14336,4096]", "S(0){14336,0,0,0},S(0)", "R,S(0)",
-            "slice{ep,tp} -> S(1){4096,0,0,0},S(0); all_gather{ep} -> R,S(0)"},
            {"a=2", "f32[8]", "S(0)", "S(0)", ""},
            {"a=1,b=1", "f32[8]", "S(0),P", "R,R", ""},
            // An average is divided once.
