@@ -76,6 +76,10 @@ TEST(PlannerTest, GoldenPlans) {
            {"a=2,b=2", "f32[8,8]", "R,R", "S(0),S(1)", "slice{a,b} -> S(0),S(1)"},
            {"a=2,b=2", "f32[8]", "R,S(0)", "P,S(0)", "mask{a} -> P,S(0)"},
            {"a=2", "f32[8]", "S(0)", "P", "mask{a} -> P"},
+           // No rank receives anything.
+           {"a=2,b=2,c=2", "f32[1,1]", "R,S(0),S(1)", "R,S(1),S(0)", "slice{b,c} -> R,S(1),S(0)"},
+           {"dp=2,ep=4,tp=2", "bf16[14336,4096]", "R,S(0){14336,0,0,0},S(0)",
+            "R,S(1){4096,0,0,0},S(0)", "slice{ep,tp} -> R,S(1){4096,0,0,0},S(0)"},
            {"a=2", "f32[8]", "S(0)", "S(0)", ""},
            {"a=1,b=1", "f32[8]", "S(0),P", "R,R", ""},
            // An average is divided once.

@@ -11,6 +11,19 @@ namespace {
 
 // Units (base/work_budget.h) for a list, and for its pieces along a tensor dim: mostly memory.
 constexpr int64_t kListWork = 64;
+// Work of a piece that CoversAll() compares.
+constexpr int64_t kPieceWork = 4;
+
+// The only coordinate whose piece of a ragged cut is not empty; -1: there is another, or none.
+int64_t OwnerOf(absl::Span<const int64_t> begins) {
+  int64_t owner = -1;
+  for (size_t i = 1; i < begins.size(); ++i) {
+    if (begins[i] == begins[i - 1]) continue;
+    if (owner >= 0) return -1;
+    owner = static_cast<int64_t>(i) - 1;
+  }
+  return owner;
+}
 
 }  // namespace
 
@@ -84,6 +97,38 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
   }
 }
 
+uint32_t CutTable::OwnerBit(int d, CutSizes sizes) const {
+  const int64_t owner = OwnerOf(problem_.begins(d, sizes));
+  if (owner < 0) return 0;
+  const bool as_source =
+      sizes == CutSizes::kSource || owner == OwnerOf(problem_.begins(d, CutSizes::kSource));
+  return uint32_t{1} << (d + (owner == 0 ? 0 : as_source ? kMaxStateDims : 2 * kMaxStateDims));
+}
+
+Interval CutTable::PieceAt(List list, int k, absl::Span<const int64_t> at) const {
+  if (list == kNoCuts) return {0, problem_.extent(k)};
+  const int d = last(list);
+  const Cut cut{problem_.size(d), problem_.begins(d, sizes(list))};
+  return cut.Piece(PieceAt(Parent(list), k, at), at[d]);
+}
+
+bool CutTable::CoversAll(List outer, List inner, int k) const {
+  // On any other mesh dim, `outer` would cut away a part of some piece.
+  if ((dims(outer) & ~dims(inner)) != 0) return false;
+  std::array<int64_t, kMaxStateDims> at = {};
+  while (problem_.Charge(kPieceWork)) {
+    if (!PieceAt(outer, k, at).Contains(PieceAt(inner, k, at))) return false;
+    DimMask left = dims(inner);
+    for (; left != 0; left &= left - 1) {
+      const int d = std::countr_zero(left);
+      if (++at[d] < problem_.size(d)) break;
+      at[d] = 0;
+    }
+    if (left == 0) return true;
+  }
+  return false;
+}
+
 CutTable::List CutTable::Make(List list, int d, CutSizes sizes) {
   const List made = static_cast<List>(nodes_.size());
   problem_.Charge(kListWork);
@@ -117,6 +162,8 @@ const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
   problem_.Charge(kListWork);
   if (list == kNoCuts) {
     pieces.longest = problem_.extent(k);
+    pieces.core = kNoCuts;
+    pieces.owners = 0;
     pieces.begin.fill(0);
     pieces.end.fill(problem_.extent(k));
   } else {
@@ -125,6 +172,12 @@ const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
     const CutSizes sizes = this->sizes(list);
     const Cut cut{problem_.size(d), problem_.begins(d, sizes)};
     pieces.longest = PieceLengths({whole.longest}, cut).front();
+    const uint32_t ceil_bit = whole.longest <= 1 ? uint32_t{1} << d : 0;
+    const uint32_t owner = sizes == CutSizes::kCeil ? ceil_bit : OwnerBit(d, sizes);
+    pieces.owners = whole.owners | owner;
+    pieces.core = owner != 0                   ? whole.core
+                  : whole.core == Parent(list) ? list
+                                               : Append(whole.core, d, sizes);
     CutSamples(d, sizes, whole.begin, whole.end, &pieces.begin, &pieces.end);
   }
   for (int s = 0; s < num_samples_; ++s) {

@@ -6,6 +6,11 @@
 //   list = table.Append(list, 0);                                // and mesh dim 0 cuts its pieces
 //   table.Along(list, k).longest;                                // longest piece of tensor dim k
 //
+// An *owner cut* leaves all pieces empty, except those of one coordinate of its mesh dim: a ceil
+// cut of pieces of at most one item, or a ragged cut with one size that is not 0. It does not
+// divide anything; it only says which ranks hold nothing, on whichever tensor dim it is. So the
+// other cuts (the core), the owners and nothing else determine a rank's box.
+//
 // A state has one list per tensor dim; their mesh dims are disjoint. A box is a product of pieces,
 // one per tensor dim, and so is the intersection of two boxes. The factors belong to lists, and are
 // looked up here instead of being computed for every state.
@@ -27,6 +32,8 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+#include "placement/cuts.h"
 #include "planner/graph/state.h"
 
 namespace meshift {
@@ -79,6 +86,8 @@ class CutTable {
   // The pieces of one tensor dim under one list.
   struct Pieces {
     int64_t longest;
+    List core;        // without owner cuts
+    uint32_t owners;  // of the owner cuts (OwnerBit)
     Samples begin;
     Samples end;
     Samples length;
@@ -90,12 +99,18 @@ class CutTable {
     return pieces != nullptr ? *pieces : MakePieces(list, k);
   }
 
+  // Whether each rank's piece of tensor dim k under `inner` is empty or part of its piece under
+  // `outer`. REQUIRES: both are cores.
+  bool Covers(List outer, List inner, int k) const {
+    return Common(outer, inner) == outer || (problem_.HasRagged() && CoversAll(outer, inner, k));
+  }
+
   // Mesh dims that data along tensor dim k must cross to get from the pieces of `list` to those of
-  // the target: ranks that differ in such a mesh dim alone need the same target piece, and each
-  // item of it is held at only one coordinate of that mesh dim. 0 if a cut is ragged, or a target
-  // piece may be empty.
-  DimMask Across(List list, int k) const {
-    return fills_target_ ? dims(list) & ~dims(target_lists_[k]) : 0;
+  // the target. Ranks that differ in such a mesh dim alone need the same target piece, and each
+  // item of it is held at only one coordinate of that mesh dim. Or only one coordinate holds
+  // anything. 0 if a cut is ragged, or a target piece may be empty.
+  DimMask Across(List list, int k) {
+    return fills_target_ ? (dims(list) & ~dims(target_lists_[k])) | Along(list, k).owners : 0;
   }
 
   // Items that the target has, per sample, along tensor dim k.
@@ -119,6 +134,13 @@ class CutTable {
   const Pieces& MakePieces(List list, int k);
   const Pieces** NewPointers();
   Pieces* NewPieces();
+  // A bit for the mesh dim and coordinate that own all pieces of a ragged cut; 0: it is not an
+  // owner cut. Bit d: coordinate 0 of mesh dim d, as for ceil cuts. The others follow: first those
+  // of the source's cuts, then those of the target's.
+  uint32_t OwnerBit(int d, CutSizes sizes) const;
+  // Covers() by comparing all pieces.
+  bool CoversAll(List outer, List inner, int k) const;
+  Interval PieceAt(List list, int k, absl::Span<const int64_t> at) const;
   // Whether nothing is ragged, and no rank at first or last coordinates has an empty target box.
   bool FillsTarget(const CutLists& target) const;
   static bool IsLast(int sample, int d) { return sample > 0 && (d >> (sample - 1) & 1) != 0; }

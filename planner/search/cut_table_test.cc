@@ -78,6 +78,24 @@ TEST(CutTableTest, AnyTwoMeshDimsDifferInSomeSample) {
   }
 }
 
+TEST(CutTableTest, OwnerCutsDivideNothing) {
+  const Problem problem = MakeProblem("a=2,b=3,c=2", "f32[2,8]", "R,S(1){0,8,0},R", "R,R,R");
+  CutTable table(problem);
+  const CutTable::List a = table.Append(CutTable::kNoCuts, 0);
+  const CutTable::List ac = table.Append(a, 2);
+  EXPECT_EQ(table.Along(a, 0).owners, 0u);
+  EXPECT_EQ(table.Along(ac, 0).owners, 0b100u);  // a row on a=0, and one on a=1, both on c=0
+  EXPECT_EQ(table.Along(ac, 0).core, a);
+  EXPECT_EQ(table.Along(ac, 1).owners, 0u);
+  EXPECT_EQ(table.Along(ac, 1).core, ac);
+  const CutTable::List b = table.Append(CutTable::kNoCuts, 1, CutSizes::kSource);
+  const CutTable::List ba = table.Append(b, 0);
+  EXPECT_EQ(table.Along(b, 1).owners, 1u << 9);  // b=1
+  EXPECT_EQ(table.Along(b, 1).core, CutTable::kNoCuts);
+  EXPECT_EQ(table.Along(ba, 1).owners, 1u << 9);
+  EXPECT_EQ(table.Along(ba, 1).core, a);
+}
+
 TEST(CutTableTest, AcrossAreDimsThatTheTargetDoesNotCut) {
   const Problem problem = MakeProblem("a=2,b=2", "f32[8,8]", "S(0),S(0)", "R,S(0)");
   CutTable table(problem);
@@ -87,6 +105,12 @@ TEST(CutTableTest, AcrossAreDimsThatTheTargetDoesNotCut) {
   const Problem empty = MakeProblem("a=2,b=3", "f32[4]", "S(0),R", "R,S(0)");
   CutTable of_empty(empty);
   EXPECT_EQ(of_empty.Across(of_empty.Append(CutTable::kNoCuts, 0), 0), 0u);
+  // Only b=0 holds something, whatever tensor dim b cuts, and all ranks need something.
+  const Problem owned = MakeProblem("a=2,b=2", "f32[1,8]", "R,S(0)", "R,S(1)");
+  CutTable of_owned(owned);
+  const CutTable::List b = of_owned.Append(CutTable::kNoCuts, 1);
+  EXPECT_EQ(of_owned.Across(b, 0), 0b10u);
+  EXPECT_EQ(of_owned.Across(b, 1), 0u);
 }
 
 }  // namespace

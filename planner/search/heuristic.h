@@ -12,16 +12,16 @@
 //   alpha    phi(0): the least start time of a collective.
 //   hops(G)  GroupTimes::LeastLatencyNs of the groups over the mesh dims G.
 //   finished A state from which local steps alone may lead to the target
-//            (Successors::IsFinished).
+//            (Successors::IsFinished). In some problems all states count as finished.
 //
 //   h(s) = 0                                                 if s is the target
 //          min(f, C({}))                                     if s is finished
 //          C(A) - alpha + phi(max(deficit, average, links))  otherwise
 //
 //   f        The least copy time of the last local step. With casts, that of half the target.
-//   A(s)     Mesh dims that data must cross: those that must still be reduced, and those that cut a
-//            tensor dim which they do not cut in the target. The latter do not count if a cut is
-//            ragged or a target box may be empty (CutTable::Across).
+//   A(s)     Mesh dims that data must cross: those that must still be reduced, those that cut a
+//            tensor dim which they do not cut in the target, and those of owner cuts (cut_table.h).
+//            Cuts do not count if one is ragged or a target box may be empty (CutTable::Across).
 //   C(A)     The minimum over all sets of allowed groups (one group or more) whose mesh dims
 //            together contain A: the sum of alpha and hops over the groups.
 //   deficit(s)  The largest number of target items that a sample rank (cut_table.h) does not hold.
@@ -53,10 +53,12 @@
 //     If t is finished, every rank holds its part of the target, so A is empty, and deficit,
 //     average and links are 0.
 //   Case 2: s is not finished, and the step is local. After a slice or a cast no rank holds more,
-//   no value is added, and no dim leaves A. A mask is made only while a reduction remains, or for
+//   no value is added, and no dim leaves A: owner cuts stay owner cuts, and other cuts stay where
+//   they are. A mask is made only while a reduction remains, or for
 //   the target. It increases p; a dim that it takes from the cuts must then be reduced.
 //   Case 3: s is finished. A step to the target takes at least f. A step to a finished state leaves
-//   h as it is. For any other step h(t) >= C({}).
+//   h as it is. For any other step h(t) >= C({}). If all states are finished, this is the only
+//   case.
 #ifndef MESHIFT_PLANNER_SEARCH_HEURISTIC_H_
 #define MESHIFT_PLANNER_SEARCH_HEURISTIC_H_
 

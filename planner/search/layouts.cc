@@ -12,6 +12,19 @@ namespace {
 constexpr int64_t kListWork = 3;
 constexpr int64_t kListsPerWork = 8192;
 
+// Whether a ceil cut of these ragged pieces may lie within a cut of the whole tensor dim by the
+// same mesh dim: all pieces that are not empty, except the last, have one item. So has an owner
+// cut.
+bool IsLoose(absl::Span<const int64_t> begins) {
+  int64_t last = 0;
+  for (size_t i = 1; i < begins.size(); ++i) {
+    if (begins[i] == begins[i - 1]) continue;
+    if (last > 1) return false;
+    last = begins[i] - begins[i - 1];
+  }
+  return !begins.empty();
+}
+
 }  // namespace
 
 Layouts::Layouts(const Problem& problem, const CostModel& model)
@@ -20,6 +33,12 @@ Layouts::Layouts(const Problem& problem, const CostModel& model)
     const int k = bounds_.tensor_dim(i);
     if (k == problem.largest_dim()) largest_ = i;
     list_of_[k] = static_cast<int8_t>(i);
+  }
+  for (int k = 0; k < problem.tensor_rank(); ++k) is_empty_ |= problem.extent(k) == 0;
+  any_relabels_ = is_empty_;
+  for (int d = 0; d < problem.num_dims() && problem.HasRagged(); ++d) {
+    any_relabels_ |= IsLoose(problem.begins(d, CutSizes::kSource));
+    any_relabels_ |= IsLoose(problem.begins(d, CutSizes::kTarget));
   }
   while (outermost_ + 1 < num_lists() && problem.extent(bounds_.tensor_dim(outermost_)) == 1) {
     ++outermost_;
@@ -77,6 +96,26 @@ CutTable::Samples Layouts::Wanted(const Lists& lists) {
     for (int s = 0; s < table_.num_samples(); ++s) all[s] *= wanted[s];
   }
   return all;
+}
+
+// Proof that this is exact. Let b be a mesh dim that cuts under `outer`, and P a piece that it
+// cuts.
+// - If b is an owner cut, a rank that holds nothing under `outer` must hold nothing under `inner`.
+//   So b has the same owner there: any other cut leaves items to two coordinates.
+// - If b divides P and is not in the core of `inner` along this tensor dim, some coordinate of b
+//   needs all of P. So b is in it. With other ceil cuts before b, coordinate 0 of b needs items of
+//   the first and of the last of their pieces. So the core of `outer` is a prefix of the other
+//   core; or a ragged cut comes before b, and all pieces are compared.
+bool Layouts::Contains(const Lists& outer, const Lists& inner) {
+  if (is_empty_) return true;
+  if ((OwnersOf(outer) & ~OwnersOf(inner)) != 0) return false;
+  for (int i = 0; i < num_lists(); ++i) {
+    const int k = bounds_.tensor_dim(i);
+    if (!table_.Covers(table_.Along(outer[i], k).core, table_.Along(inner[i], k).core, k)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool Layouts::IsPermutation(const Lists& before, const Lists& after) const {
@@ -147,16 +186,7 @@ struct Layouts::Extension {
     if (!ReceivesTooMany(i + 1, pool)) {
       Go(i + 1, i + 1 < layouts.num_lists() ? base[i + 1] : CutTable::kNoCuts, pool);
     }
-    for (DimMask left = pool; left != 0; left &= left - 1) {
-      const int d = __builtin_ctz(left);
-      const DimMask others = pool & ~(DimMask{1} << d);
-      Go(i, table.Append(list, d), others);
-      if (list != CutTable::kNoCuts || !problem.HasRagged()) continue;
-      for (const CutSizes sizes : {CutSizes::kSource, CutSizes::kTarget}) {
-        if (!problem.HasCut(d, bounds.tensor_dim(i), sizes)) continue;
-        Go(i, table.Append(list, d, sizes), others);
-      }
-    }
+    layouts.ForEachLonger(i, list, pool, [&](List longer, DimMask left) { Go(i, longer, left); });
   }
   // The target items that sample s does not hold, if the tensor dims from list i on are cut as in
   // the target.
@@ -188,6 +218,32 @@ void Layouts::ForEachExtension(const Lists& base, DimMask pool, int64_t most_ite
                       DimsOf(base), most_items, fn,     base,    {}};
   extension.products[0] = bounds_.empty();
   extension.Go(0, base[0], pool);
+}
+
+struct Layouts::Containing {
+  Layouts& layouts;
+  const Lists& inner;
+  const uint32_t owners;  // of `inner`
+  absl::FunctionRef<void(const Lists&)> fn;
+  Lists lists = {};
+
+  // As Extension::Go(). A longer list makes smaller boxes, so it does not contain `inner` either.
+  void Go(int i, List list, DimMask pool) {
+    if (i == layouts.num_lists()) return fn(lists);
+    if (!layouts.problem_.Charge(kListWork)) return;
+    const int k = layouts.bounds_.tensor_dim(i);
+    const CutTable::Pieces& pieces = layouts.table_.Along(list, k);
+    if ((pieces.owners & ~owners) != 0) return;
+    if (!layouts.table_.Covers(pieces.core, layouts.table_.Along(inner[i], k).core, k)) return;
+    lists[i] = list;
+    Go(i + 1, CutTable::kNoCuts, pool);
+    layouts.ForEachLonger(i, list, pool, [&](List longer, DimMask left) { Go(i, longer, left); });
+  }
+};
+
+void Layouts::ForEachContaining(const Lists& inner, DimMask pool,
+                                absl::FunctionRef<void(const Lists&)> fn) {
+  Containing{*this, inner, OwnersOf(inner), fn}.Go(0, CutTable::kNoCuts, pool);
 }
 
 }  // namespace meshift

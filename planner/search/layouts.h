@@ -65,7 +65,7 @@ class Layouts {
   // For each sample rank: the items of its target box that it holds if the cuts are these lists.
   CutTable::Samples Wanted(const Lists& lists);
   // Mesh dims that data must cross to get from these cuts to the target's (CutTable::Across).
-  DimMask Across(const Lists& lists) const {
+  DimMask Across(const Lists& lists) {
     DimMask across = 0;
     for (int i = 0; i < num_lists(); ++i) {
       across |= table_.Across(lists[i], bounds_.tensor_dim(i));
@@ -77,6 +77,12 @@ class Layouts {
     for (int i = 0; i < num_lists(); ++i) dims |= table_.dims(lists[i]);
     return dims;
   }
+  // Whether each rank's box under `inner` is empty or part of its box under `outer`: a slice leads
+  // from `outer` to `inner`.
+  bool Contains(const Lists& outer, const Lists& inner);
+  // Whether slices from these lists, or to them, may do more than add cuts. If not, `lists`
+  // contains only layouts that extend it, and only prefixes of it contain it.
+  bool MayRelabel(const Lists& lists) { return any_relabels_ || OwnersOf(lists) != 0; }
   // As meshift::IsPermutation (planner/graph/transitions.h).
   bool IsPermutation(const Lists& before, const Lists& after) const;
   // Mesh dims whose cuts a step removes, and those whose cuts it adds: all that come after the
@@ -108,6 +114,10 @@ class Layouts {
   using ExtensionFn =
       absl::FunctionRef<void(const Lists& lists, DimMask left, const Product& product)>;
   void ForEachExtension(const Lists& base, DimMask pool, int64_t most_items, ExtensionFn fn);
+  // Calls fn(lists) for every layout that contains `inner` and that mesh dims of `pool` cut, with
+  // the same end. REQUIRES: the tensor has elements.
+  void ForEachContaining(const Lists& inner, DimMask pool,
+                         absl::FunctionRef<void(const Lists&)> fn);
   // Calls fn(kept) for `lists` and for every layout that results from removing innermost cuts.
   template <typename Fn>
   void ForEachPrefix(const Lists& lists, const Fn& fn) const {
@@ -126,6 +136,29 @@ class Layouts {
 
  private:
   struct Extension;
+  struct Containing;
+  // Calls fn(longer, left) for each list of tensor dim number i that is `list` and one more cut, by
+  // a mesh dim of `pool`. `left`: the others of the pool.
+  template <typename Fn>
+  void ForEachLonger(int i, List list, DimMask pool, const Fn& fn) {
+    for (DimMask dims = pool; dims != 0; dims &= dims - 1) {
+      const int d = __builtin_ctz(dims);
+      const DimMask left = pool & ~(DimMask{1} << d);
+      fn(table_.Append(list, d), left);
+      if (list != CutTable::kNoCuts || !problem_.HasRagged()) continue;
+      for (const CutSizes sizes : {CutSizes::kSource, CutSizes::kTarget}) {
+        if (!problem_.HasCut(d, bounds_.tensor_dim(i), sizes)) continue;
+        fn(table_.Append(list, d, sizes), left);
+      }
+    }
+  }
+  uint32_t OwnersOf(const Lists& lists) {  // CutTable::Pieces::owners
+    uint32_t owners = 0;
+    for (int i = 0; i < num_lists(); ++i) {
+      owners |= table_.Along(lists[i], bounds_.tensor_dim(i)).owners;
+    }
+    return owners;
+  }
   DecodedState DecodeUncached(const State& state);
 
   const Problem& problem_;
@@ -134,6 +167,8 @@ class Layouts {
   std::array<int8_t, kMaxTensorRank> list_of_ = {};  // by tensor dim
   int largest_ = 0;
   int outermost_ = 0;
+  bool is_empty_ = false;      // the tensor
+  bool any_relabels_ = false;  // MayRelabel() of all lists
   DecodedState target_;
   DecodedState last_decoded_;  // cache: the last state decoded, since calls repeat
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -100,6 +101,65 @@ TEST(LayoutsTest, WhatTheBaseCutsIsNotCountedAsWhole) {
                              found |= lists == layouts.target().lists;
                            });
   EXPECT_TRUE(found);  // a slice: no item is moved, and none is missing
+}
+
+// Compared with the boxes of all ranks, for each two layouts.
+TEST(LayoutsTest, ContainsIfEachRanksBoxIs) {
+  const struct {
+    const char *mesh, *tensor, *from, *to;
+  } worlds[] = {
+      {"a=2,b=2", "f32[1,1]", "S(0),R", "R,S(1)"},
+      {"a=2,b=3,c=2", "f32[2,3]", "S(0),S(1),R", "S(1),R,S(0)"},
+      {"a=2,b=2,c=2", "f32[1,8]", "S(0),S(1),R", "R,R,R"},
+      {"a=3,b=2", "f32[5,4]", "S(0),S(1)", "R,R"},
+      {"a=3,b=2", "f32[0,4]", "S(0),S(1)", "S(1),R"},
+      {"a=2,b=2,c=2", "f32[8,4]", "S(0){8,0},S(0),R", "S(1){4,0},S(0),R"},
+      {"a=2,b=2,c=2", "f32[8,4]", "S(0){8,0},S(0),R", "S(1){0,4},S(0),R"},
+      {"a=3,b=2,c=2", "f32[6,4]", "S(0){0,6,0},S(0),R", "S(0){0,0,6},S(1){3,1},R"},
+      {"a=2,b=2,c=2", "f32[5]", "R,S(0),R", "S(0){1,4},S(0),R"},
+      {"a=3,b=2,c=2", "f32[6]", "R,S(0){4,2},R", "S(0){1,1,4},S(0),R"},
+      {"a=3,b=3", "f32[7,2]", "S(0){0,3,4},R", "R,S(0){1,6,0}"},
+  };
+  for (const auto& [mesh, tensor, from, to] : worlds) {
+    World world(mesh, tensor, from, to);
+    Layouts& layouts = world.layouts;
+    struct Known {
+      Lists lists;
+      std::vector<Box> boxes;
+    };
+    std::vector<Known> all;
+    for (const State& state : world.All()) {
+      const Sharding sharding = world.problem.ToSharding(state);
+      Known& known = all.emplace_back(Known{layouts.Decode(state).lists, {}});
+      for (int64_t p = 0; p < sharding.mesh().NumRanks(); ++p) {
+        known.boxes.push_back(sharding.BoxAt(sharding.mesh().CoordinateAt(p)));
+      }
+    }
+    int64_t relabels = 0;
+    for (const Known& inner : all) {
+      std::set<Lists> right;
+      for (const Known& outer : all) {
+        const bool contains =
+            std::equal(outer.boxes.begin(), outer.boxes.end(), inner.boxes.begin(),
+                       [](const Box& a, const Box& b) { return Contains(a, b); });
+        EXPECT_EQ(layouts.Contains(outer.lists, inner.lists), contains) << tensor << " " << from;
+        if (!contains) continue;
+        right.insert(outer.lists);
+        if (layouts.Between(outer.lists, inner.lists).from == 0) continue;
+        ++relabels;
+        EXPECT_TRUE(layouts.MayRelabel(outer.lists) && layouts.MayRelabel(inner.lists));
+      }
+      if (NumElements(world.problem.to().shape()) == 0) continue;
+      std::set<Lists> found;
+      layouts.ForEachContaining(
+          inner.lists, (DimMask{1} << world.problem.num_dims()) - 1,
+          [&](const Lists& lists) { EXPECT_TRUE(found.insert(lists).second); });
+      EXPECT_EQ(found, right) << tensor << " " << from;
+    }
+    EXPECT_EQ(relabels > 0,
+              std::string(tensor) != "f32[5,4]" && std::string(from) != "S(0){0,3,4},R")
+        << tensor << " " << from;
+  }
 }
 
 TEST(LayoutsTest, ChangesAreBehindWhatListsBeginWithTogether) {

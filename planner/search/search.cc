@@ -229,7 +229,8 @@ int CheapestSearch::GreedyMoveTo(int from, const Lists& lists) {
   const DecodedState view = layouts_.Decode(open_.node(from).state);
   const Layouts::Changes changes = layouts_.Between(view.lists, lists);
   const auto walk = [&](StepOp op) { return Walk(from, op, view.partial_code, lists); };
-  if (changes.from == 0) return walk(StepOp::kSlice);
+  const bool relabels = layouts_.MayRelabel(view.lists) && layouts_.Contains(view.lists, lists);
+  if (changes.from == 0 || relabels) return walk(StepOp::kSlice);
   if (changes.to == 0) return std::max(walk(StepOp::kAllGather), walk(StepOp::kExchange));
   if (layouts_.IsPermutation(view.lists, lists)) return walk(StepOp::kPermute);
   return walk(changes.from == changes.to ? StepOp::kAllToAll : StepOp::kExchange);

@@ -67,6 +67,7 @@ void Successors::Emit(StepOp op, const State& next, DimMask dims, DimMask reduci
 
 void Successors::ForEach(const DecodedState& view, const Limits& limits, EmitFn emit) {
   layouts_.bounds().Start(view.lists);
+  relabels_ = layouts_.MayRelabel(view.lists);
   CastAndMask(view, emit);
   if (view.state.stage() == problem_.reduce_stage()) Reduce(view, emit);
   Limits for_moves = limits;
@@ -76,7 +77,9 @@ void Successors::ForEach(const DecodedState& view, const Limits& limits, EmitFn 
 
 // Steps that change cuts and leave partial mesh dims as they are.
 void Successors::Move(const DecodedState& view, const Limits& limits, EmitFn emit) {
-  if (limits.only_last_collective) {
+  // A slice that does more than add cuts may lead to any layout.
+  const bool only_last = limits.only_last_collective && !relabels_;
+  if (only_last) {
     for (const DecodedState& last : finished_views_) {
       if (last.partial_code != view.partial_code || last.state.stage() != view.state.stage()) {
         continue;
@@ -90,7 +93,7 @@ void Successors::Move(const DecodedState& view, const Limits& limits, EmitFn emi
       MoveTo(view, lists, product, emit);
     }
   };
-  if (limits.only_last_collective) {  // slices
+  if (only_last) {  // slices
     layouts_.ForEachExtension(view.lists, view.replicated, limits.most_items, move);
   } else {
     layouts_.ForEachExtension({}, view.cut | view.replicated, limits.most_items, move);
@@ -104,6 +107,9 @@ void Successors::MoveTo(const DecodedState& view, const Lists& lists, const Prod
   const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
   const auto offer = [&](StepOp op) { Emit(op, next, dims, view.reducible, product, emit); };
   if (product.from == 0) return offer(StepOp::kSlice);
+  if (relabels_ && layouts_.bounds().Moved(product) == 0 && layouts_.Contains(view.lists, lists)) {
+    return offer(StepOp::kSlice);
+  }
   const bool permutes = layouts_.IsPermutation(view.lists, lists);
   if (product.to == 0) offer(StepOp::kAllGather);
   if (permutes) offer(StepOp::kPermute);
@@ -122,7 +128,7 @@ bool Successors::MayExchangeTo(const DecodedState& view, const Lists& lists,
                                const State& next) const {
   const DecodedState& target = layouts_.target();
   const State last = next.AtStage(target.state.stage());
-  if (IsFinished(last)) return true;
+  if (IsListed(last)) return true;
   const Layouts::Changes changes = layouts_.Between(lists, target.lists);
   const DimMask reduced = view.partial & ~target.partial;
   const DimMask masked = target.partial & ~view.partial;
@@ -310,6 +316,15 @@ void Successors::FindFinished() {
       layouts_.ForEachPrefix(view.lists, [&](const Lists& kept) {
         add(layouts_.StateOf(view.partial_code, kept, state.stage()), true);
       });
+    }
+    if (layouts_.MayRelabel(view.lists)) {
+      // Masks before such slices, and layouts of an empty tensor, would be too many.
+      all_finished_ |= masks_target_ || layouts_.MaxItems(view.lists) == 0;
+      if (!all_finished_ && state.AtStage(problem_.target().stage()) == problem_.target()) {
+        layouts_.ForEachContaining(view.lists, view.cut | view.replicated, [&](const Lists& lists) {
+          add(layouts_.StateOf(view.partial_code, lists, state.stage()), true);
+        });
+      }
     }
     if (state.stage() > 0) {
       const State before = state.AtStage(state.stage() - 1);

@@ -11,7 +11,7 @@
 // layout to another that leave partial mesh dims as they are. Cuts with which both lists of a
 // tensor dim begin count as unchanged. The first row that fits has the ops.
 //
-//   cuts are only added                          slice
+//   no rank receives anything                    slice
 //   cuts are only removed                        all_gather, exchange
 //   each cut is replaced by one of equal size    permute, exchange
 //   the same mesh dims cut in another place      all_to_all
@@ -20,6 +20,9 @@
 // Other steps: all_reduce and reduce_scatter on partial mesh dims; masks, which make mesh dims
 // partial; and casts. A step acts on one set of mesh dims, adjacent or not: ranks that differ only
 // in these form one group.
+//
+// A slice may do more than add cuts where only one coordinate of a mesh dim holds anything, as in
+// "S(0){8,0},S(0) -> S(1){4,0},S(0)". Such a step is local in any notation of the cuts.
 //
 // A state is finished if local steps alone may lead from it to the target. Exchanges lead to every
 // layout if a problem has at most kMostLayouts. If it has more, they lead only to finished states,
@@ -82,9 +85,8 @@ class Successors {
   const ValueRule& value_rule() const { return value_rule_; }
   // Whether local steps alone may lead from `state` to the target (the value rule may forbid a
   // value between them). True for the target.
-  bool IsFinished(const State& state) const {
-    return std::binary_search(finished_.begin(), finished_.end(), state);
-  }
+  // May also be true of other states: then it is true of all states.
+  bool IsFinished(const State& state) const { return all_finished_ || IsListed(state); }
   bool masks_target() const { return masks_target_; }  // a mesh dim is partial in the target alone
 
  private:
@@ -98,6 +100,9 @@ class Successors {
   void MoveTo(const DecodedState& view, const Lists& lists, const Product& product, EmitFn emit);
   bool MayExchangeTo(const DecodedState& view, const Lists& lists, const State& next) const;
   void FindFinished();
+  bool IsListed(const State& state) const {
+    return std::binary_search(finished_.begin(), finished_.end(), state);
+  }
 
   const Problem& problem_;
   const CostModel& model_;
@@ -106,6 +111,8 @@ class Successors {
   Layouts layouts_;
   bool exchanges_anywhere_ = true;
   bool masks_target_ = false;
+  bool relabels_ = false;  // Layouts::MayRelabel() of the state of ForEach()
+  bool all_finished_ = false;
   std::vector<State> finished_;  // sorted
   std::vector<DecodedState> finished_views_;
 };

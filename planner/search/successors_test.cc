@@ -13,6 +13,9 @@
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
+#include "testing/conformance_cases.h"
+#include "testing/ragged_cases.h"
+#include "testing/small_world.h"
 
 namespace meshift {
 namespace {
@@ -47,6 +50,46 @@ TEST(SuccessorsTest, WhatIsCutIsGatheredOrRegrouped) {
 
 TEST(SuccessorsTest, WhatIsReplicatedIsSliced) {
   EXPECT_EQ(Steps("a=2", "f32[8,8]", "R", "S(0)"), (List{"slice S(0)", "slice S(1)"}));
+}
+
+// A step that changes only cuts is a slice exactly if each rank has its box already. Compared with
+// the boxes of all ranks.
+TEST(SuccessorsTest, WhereNoRankReceivesTheStepIsASlice) {
+  std::vector<testkit::RandomPair> pairs;
+  for (uint64_t seed = 0; seed < 1000; ++seed) pairs.push_back(testkit::RandomCase(seed));
+  for (const testkit::ConformanceCase& c : testkit::RaggedCases(8, 500)) {
+    pairs.push_back({c.from, c.to});
+  }
+  int64_t slices = 0;
+  int64_t relabels = 0;
+  int64_t moves = 0;
+  for (const testkit::RandomPair& pair : pairs) {
+    const auto problem = Problem::Create(pair.from, pair.to);
+    if (!problem.ok()) continue;
+    const CostModel model(*problem, Topology::Flat());
+    Successors successors(*problem, model, {});
+    const DeviceMesh& mesh = problem->mesh();
+    successors.ForEach(problem->source(), [&](const Successor& next) {
+      if (IsReduction(next.op) || next.op == StepOp::kMask || next.op == StepOp::kCast) return;
+      const Sharding after = problem->ToSharding(next.state);
+      bool receives = false;
+      for (int64_t p = 0; p < mesh.NumRanks() && !receives; ++p) {
+        const Coordinate at = mesh.CoordinateAt(p);
+        receives = !Contains(pair.from.BoxAt(at), after.BoxAt(at));
+      }
+      EXPECT_EQ(next.op == StepOp::kSlice, !receives)
+          << pair.from.ToString() << " -> " << pair.to.PlacementsText() << ": " << Name(next.op)
+          << " " << after.PlacementsText();
+      if (receives) {
+        ++moves;
+      } else {
+        ++(next.product.from == 0 ? slices : relabels);
+      }
+    });
+  }
+  EXPECT_GT(moves, 1000);
+  EXPECT_GT(slices, 1000);
+  EXPECT_GT(relabels, 1000);
 }
 
 TEST(SuccessorsTest, WhatIsPartialIsReduced) {
@@ -123,6 +166,22 @@ TEST(SuccessorsTest, FinishedStatesNeedNoCollective) {
   EXPECT_TRUE(successors.IsFinished(problem.source()));
   State cut = problem.source();
   cut.SetShard(1, 0, 0);
+  EXPECT_FALSE(successors.IsFinished(cut));
+}
+
+// All is on a=0, whatever cut says so.
+TEST(SuccessorsTest, EqualBoxesAreFinished) {
+  const Sharding source =
+      *Sharding::Parse("f32[8,4]", *DeviceMesh::Parse("a=2,b=2"), "S(0){8,0},S(0)");
+  const Problem problem = *Problem::Create(source, *source.WithPlacements("S(1){4,0},S(0)"));
+  const CostModel model(problem, Topology::Flat());
+  Successors successors(problem, model, {});
+  EXPECT_TRUE(successors.IsFinished(problem.source()));
+  State uncut = problem.source();
+  uncut.SetReplicate(1);
+  EXPECT_TRUE(successors.IsFinished(uncut));
+  State cut = problem.source();
+  cut.SetShard(1, 1, 0);
   EXPECT_FALSE(successors.IsFinished(cut));
 }
 

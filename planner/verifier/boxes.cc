@@ -270,6 +270,37 @@ std::optional<Uncovered> FindUncovered(const MeshShape& mesh_shape, const CutCha
   return std::nullopt;
 }
 
+std::optional<Uncontained> FindUncontained(const MeshShape& mesh_shape, const Change& change) {
+  if (mesh_shape.empty) return std::nullopt;
+  const size_t n = change.cuts.size();
+  const std::vector<std::vector<Tables>> tables = MakeTables(mesh_shape, change);
+  std::vector<absl::Span<const int>> table_dims;
+  for (const CutChange& cut : change.cuts) table_dims.push_back(cut.before);
+  for (const CutChange& cut : change.cuts) table_dims.push_back(cut.after);
+  std::optional<Uncontained> found;
+  ForEachParent(change, [&](absl::Span<const size_t> parents) {
+    if (found) return;
+    Walk walk(mesh_shape, change.moving, table_dims);
+    do {
+      std::optional<Uncontained> missing;
+      bool is_empty = false;
+      for (size_t c = 0; c < n; ++c) {
+        const Tables& table = tables[c][parents[c]];
+        const Interval& wanted = table.after[walk.index(n + c)];
+        const int64_t held = Common(table.before[walk.index(c)], wanted);
+        is_empty = is_empty || wanted.size() == 0;
+        if (held == wanted.size() || missing) continue;
+        missing = {change.cuts[c].tensor_dim, {"", false, held, wanted.size()}};
+      }
+      if (!missing || is_empty) continue;
+      missing->uncovered.where = Where(mesh_shape, change.moving, walk);
+      found = std::move(missing);
+      return;
+    } while (walk.Next());
+  });
+  return found;
+}
+
 Traffic TrafficOfExchange(const MeshShape& mesh_shape, const State& before, const State& after,
                           const Change& change) {
   const size_t n = change.cuts.size();

@@ -100,6 +100,15 @@ struct Uncovered {
 std::optional<Uncovered> FindUncovered(const MeshShape& mesh_shape, const CutChange& cut,
                                        absl::Span<const int> sources);
 
+// Finds a rank whose box after is neither empty nor part of its box before, along all tensor dims
+// together: what FindUncovered() finds with no sources may be empty along another tensor dim.
+// nullopt: there is none.
+struct Uncontained {
+  int tensor_dim = 0;
+  Uncovered uncovered;  // along that tensor dim
+};
+std::optional<Uncontained> FindUncontained(const MeshShape& mesh_shape, const Change& change);
+
 struct Traffic {
   Int128 sent = 0;      // the most bytes that a rank sends
   Int128 received = 0;  // the most bytes that a rank receives

@@ -89,14 +89,10 @@ Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor, bo
           const std::string rule = verdict.ok() ? "" : verdict.fault->rule;
           ++(verdict.ok() ? counts.accepted : counts.refused);
           // Refusals for the form of a step have tests of their own (damage_test.cc,
-          // fault_test.cc). So has a slice of a cut, which changes no box if one rank has all
-          // indices.
-          const bool slices_cut = ragged && static_cast<StepOp>(op) == StepOp::kSlice &&
-                                  std::any_of(mesh_dims.begin(), mesh_dims.end(),
-                                              [&](int d) { return before.placement(d).IsShard(); });
+          // fault_test.cc).
           const bool right = verdict.ok() ? can
                              : rule == "data"
-                                 ? !can || slices_cut
+                                 ? !can
                                  : rule == "op" || rule == "after" || rule == "mesh_dims" ||
                                        (rule == "sizes" && !can);
           EXPECT_TRUE(right) << before.ToString() << ": " << plan.steps[0].ToString() << " " << can

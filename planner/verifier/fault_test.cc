@@ -56,16 +56,36 @@ TEST(VerifierFaultTest, WrongSteps) {
        "0 data: the cuts before and after do not have equal sizes pairwise: no member holds the "
        "box that a rank needs"},
       {{"a=2,b=2", "f32[8]", "R,S(0)", "S(0),S(0)", {{kSlice, "a,b", "S(0),S(0)", 16, 8, 0}}, 0},
-       "0 data: the rank at b=0,a=1 can have 0 of the 2 indices of tensor dim 0 that it should "
+       "0 data: the rank at a=0,b=1 can have 0 of the 2 indices of tensor dim 0 that it should "
        "hold"},
       {{"a=2,b=2",
-        "f32[1]",
-        "S(0),S(0)",
-        "S(0)[1],S(0)[0]",
-        {{kSlice, "a,b", "S(0)[1],S(0)[0]", 4, 4, 0}},
+        "f32[2,2]",
+        "S(0),S(1)",
+        "S(1),S(0)",
+        {{kSlice, "a,b", "S(1),S(0)", 4, 4, 0}},
         0},
-       "0 op: mesh dim b cuts tensor dim 0 before slice; after it, that cut must be at a later "
-       "place in the order of cuts"},
+       "0 data: the rank at a=0,b=1 can have 0 of the 1 indices of tensor dim 0 that it should "
+       "hold"},
+      // Ranks with a=1 hold nothing before, by the cut of tensor dim 0. They would hold something
+      // after: two columns, or all of them.
+      {{"a=2,b=2",
+        "f32[8,4]",
+        "S(0){8,0},S(0)",
+        "S(1){2,2},S(0)",
+        {{kSlice, "a,b", "S(1){2,2},S(0)", 64, 32, 0}},
+        0},
+       "0 data: the rank at a=1,b=0 can have 0 of the 4 indices of tensor dim 0 that it should "
+       "hold"},
+      {{"a=2,b=2",
+        "f32[8,4]",
+        "S(0){8,0},S(0)",
+        "S(1){0,4},S(0)",
+        {{kSlice, "a,b", "S(1){0,4},S(0)", 64, 64, 0}},
+        0},
+       "0 data: the rank at a=1,b=0 can have 0 of the 4 indices of tensor dim 0 that it should "
+       "hold"},
+      {{"a=2", "f32[4]", "S(0)", "R", {{kSlice, "a", "R", 8, 16, 0}}, 0},
+       "0 data: the rank at a=0 can have 2 of the 4 indices of tensor dim 0 that it should hold"},
       {{"a=2", "f32[4]", "S(0)", "P(avg)", {{kMask, "a", "P(avg)", 8, 16, 0}}, 0},
        "0 data: mesh dim a is S(0) before the step: avg has no identity to fill the other elements "
        "with"},
@@ -79,7 +99,7 @@ TEST(VerifierFaultTest, WrongSteps) {
         0},
        "0 after: tensor dim 0 is cut by [a,b] after reduce_scatter; it must be cut by [b,a]"},
       {{"a=2", "f32[4]", "R", "R", {{kSlice, "a", "R", 16, 16, 0}}, 0},
-       "0 after: mesh dim a is R after slice; it must be a shard"},
+       "0 mesh_dims: mesh_dims are a, but no cut changes"},
       {{"a=2", "f32[4]", "S(0)", "S(0)", {{kPermute, "a", "S(0)", 8, 8, 8}}, 0},
        "0 mesh_dims: mesh_dims are a, but no cut changes"},
       {{"a=2,b=1", "f32[4]", "P,R", "R,R", {{kAllReduce, "a,b", "R,R", 16, 16, 16}}, 0},

@@ -30,10 +30,10 @@ bool Leaves(StepOp op, const DimState& state) {
       return state.IsReplicated();
     case StepOp::kReduceScatter:
     case StepOp::kAllToAll:
-    case StepOp::kSlice:
       return state.IsCut();
     case StepOp::kPermute:
     case StepOp::kExchange:
+    case StepOp::kSlice:  // R only of a tensor without elements: CheckBoxes
       return !state.IsPartial();
     case StepOp::kMask:
       return state.IsPartial();
@@ -53,6 +53,7 @@ std::string_view LeavesText(StepOp op) {
       return "a partial value";
     case StepOp::kPermute:
     case StepOp::kExchange:
+    case StepOp::kSlice:
       return "R or a shard";
     default:
       return "a shard";
@@ -244,6 +245,17 @@ Result CheckNeeds(const StepView& view) {
   return std::nullopt;
 }
 
+Violation NotCovered(const Uncovered& uncovered, int tensor_dim) {
+  const std::string rank =
+      uncovered.where.empty() ? "every rank" : fmt::format("the rank at {}", uncovered.where);
+  if (uncovered.twice) {
+    return MakeViolation("data", "{} would get indices of tensor dim {} twice", rank, tensor_dim);
+  }
+  return MakeViolation("data",
+                       "{} can have {} of the {} indices of tensor dim {} that it should hold",
+                       rank, uncovered.found, uncovered.wanted, tensor_dim);
+}
+
 // Checks that the boxes that the op brings together cover the boxes after, each index once.
 Result CheckBoxes(const StepView& view) {
   const Step& step = view.step;
@@ -255,15 +267,10 @@ Result CheckBoxes(const StepView& view) {
         FindUncovered(view.mesh_shape, cut,
                       gathers ? absl::Span<const int>(step.mesh_dims) : absl::Span<const int>());
     if (!uncovered) continue;
-    const std::string rank =
-        uncovered->where.empty() ? "every rank" : fmt::format("the rank at {}", uncovered->where);
-    if (uncovered->twice) {
-      return MakeViolation("data", "{} would get indices of tensor dim {} twice", rank,
-                           cut.tensor_dim);
-    }
-    return MakeViolation("data",
-                         "{} can have {} of the {} indices of tensor dim {} that it should hold",
-                         rank, uncovered->found, uncovered->wanted, cut.tensor_dim);
+    if (op != StepOp::kSlice) return NotCovered(*uncovered, cut.tensor_dim);
+    const std::optional<Uncontained> uncontained = FindUncontained(view.mesh_shape, view.change);
+    if (!uncontained) return std::nullopt;
+    return NotCovered(uncontained->uncovered, uncontained->tensor_dim);
   }
   return std::nullopt;
 }
@@ -278,17 +285,7 @@ Result CheckPlaces(const StepView& view) {
         "box that a rank needs");
   }
   for (const CutChange& cut : view.change.cuts) {
-    for (size_t i = 0; i < cut.before.size(); ++i) {
-      const int d = cut.before[i];
-      if (step.op == StepOp::kSlice) {
-        const auto place = std::find(cut.after.begin(), cut.after.end(), d) - cut.after.begin();
-        if (place > static_cast<int>(i) && place < static_cast<int>(cut.after.size())) continue;
-        return MakeViolation(
-            "op",
-            "mesh dim {} cuts tensor dim {} before slice; after it, that cut must be at a later "
-            "place in the order of cuts",
-            view.Name(d), cut.tensor_dim);
-      }
+    for (const int d : cut.before) {
       const bool gathers = step.op == StepOp::kAllGather || step.op == StepOp::kMask;
       if (!gathers || Contains(step.mesh_dims, d)) continue;
       return MakeViolation(

@@ -280,6 +280,34 @@ std::vector<Case> ValidPlans() {
       {"a=4", "f32[4,8]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 32, 32, 24}}, 0},
       // On 3 ranks the piece of the first is cut after it.
       {"a=2,b=2", "f32[1]", "R,S(0)", "S(0),S(0)", {{kSlice, "a,b", "S(0),S(0)", 4, 4, 0}}, 0},
+      // No rank receives anything, since only one coordinate of a mesh dim holds something.
+      {"a=2,b=2",
+       "f32[1]",
+       "S(0),S(0)",
+       "S(0)[1],S(0)[0]",
+       {{kSlice, "a,b", "S(0)[1],S(0)[0]", 4, 4, 0}},
+       0},
+      {"a=2,b=2", "f32[1,1]", "S(0),S(1)", "S(1),S(0)", {{kSlice, "a,b", "S(1),S(0)", 4, 4, 0}}, 0},
+      {"a=2,b=2",
+       "f32[8,4]",
+       "S(0){8,0},S(0)",
+       "S(1){4,0},S(0)",
+       {{kSlice, "a,b", "S(1){4,0},S(0)", 64, 64, 0}},
+       0},
+      {"a=2,b=2,c=2",
+       "f32[8,4]",
+       "S(1){0,4},R,S(0)",
+       "S(0){0,8}[0],S(0)[2],S(0)[1]",
+       {{kSlice, "a,b,c", "S(0){0,8}[0],S(0)[2],S(0)[1]", 64, 32, 0}},
+       0},
+      // Rows 0-2 and 3-4 before; the ragged cut leaves row 0, and 1-2 and 3-4, after.
+      {"a=2,b=2",
+       "f32[5]",
+       "R,S(0)",
+       "S(0){1,4},S(0)",
+       {{kSlice, "a,b", "S(0){1,4},S(0)", 12, 8, 0}},
+       0},
+      {"a=2", "f32[0,5]", "S(1)", "R", {{kSlice, "a", "R", 0, 0, 0}}, 0},
   };
 }
 
