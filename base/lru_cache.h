@@ -5,8 +5,8 @@
 //   std::string* found = cache.Find(1);       // null: not there
 //
 // Values keep their addresses until they are evicted or erased. A key may point to heap memory that
-// its value owns. Not thread-safe. After a move, or after an exception from Insert(), the map may
-// only be destroyed.
+// its value owns. Not thread-safe. A map that was moved from, or whose Insert() threw, may only be
+// destroyed.
 #ifndef MESHIFT_BASE_LRU_CACHE_H_
 #define MESHIFT_BASE_LRU_CACHE_H_
 

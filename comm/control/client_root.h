@@ -1,11 +1,14 @@
-// One rank's state of one root (ControlRoot in meshift/bootstrap.h): its last posts, the calls that
-// the hub has settled, and the first failure. The hub settles a call when all ranks have announced
-// it, or when two ranks have announced different plans.
+// Implements ControlRoot (meshift/bootstrap.h) for one rank. A root is a set of ranks that compare
+// the plans of their calls and tell each other of failures; it is not a rank. This keeps the rank's
+// last posts (its plan in each call), the calls that the hub has settled, and the first failure of
+// a peer. The hub settles a call when all ranks have announced it, or when two ranks have announced
+// different plans.
 //
 //   root->Post(post, /*announce=*/true);
 //   MESHIFT_RETURN_IF_ERROR(root->Await(post.call, timeout));
 //
-// The client sends its messages, and the client's thread delivers those of peers. Internal to
+// The client sends its messages, and the client's thread delivers those of peers. It does not check
+// these messages (frame_rules.h does). Errors and waits are those of ControlRoot. Internal to
 // comm/control.
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_ROOT_H_
 #define MESHIFT_COMM_CONTROL_CLIENT_ROOT_H_

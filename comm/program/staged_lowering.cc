@@ -11,8 +11,9 @@
 //
 // All messages are sent in the step's group, so no other communicators are needed. The additions
 // and their dtypes are the same as if an owner received all contributions itself
-// (Reduction::block). Stages::Create returns INVALID_ARGUMENT unless the step has two stages, and
-// blocks of two or more members divide a larger group evenly.
+// (Reduction::block). INVALID_ARGUMENT: the step does not have two stages of blocks of two or more
+// members that divide a larger group evenly; an all_reduce that changes boxes; a reduce_scatter
+// that removes cuts.
 #include <algorithm>
 #include <cstdint>
 #include <vector>

@@ -3,8 +3,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::string path, WriteDump(dump, "/var/tmp/job7"));
 //     // "/var/tmp/job7/meshift-node3-rank00012.json"
 //
-// Does not check the Dump. Cuts each text to 4,096 bytes, except the ranks of redistributors and
-// groups. Safe for concurrent use, except for two writes of one rank to one folder.
+// Does not check the Dump. Bytes of texts that are not ASCII are escaped one by one. Cuts each text
+// to 4,096 bytes, except the ranks of redistributors and groups. Safe for concurrent use, except
+// for two writes of one rank to one folder.
 #ifndef MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 #define MESHIFT_COMM_RECORD_DUMP_WRITER_H_
 

@@ -9,8 +9,9 @@
 // `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks. A
 // communicator is used by one thread at a time; different communicators may be used concurrently.
 //
-// INVALID_ARGUMENT: a negative count, a null buffer, a peer or root that is not a member, an op
-// that the dtype does not have, or a stream of another engine; local and MPI engines may then end
+// INVALID_ARGUMENT: a negative count, a null buffer of elements, `counts` without one entry per
+// member, a peer that is not another member, a root that is not a member, an op that the dtype does
+// not have, a divisor below 1, or a stream of another engine. Local and MPI engines may then end
 // the group. Errors of the work itself come from Engine::Synchronize. After Abort() every call
 // fails, with ABORTED or an earlier error.
 #ifndef MESHIFT_COMMUNICATOR_H_
@@ -30,10 +31,10 @@ namespace MESHIFT_API meshift {
 class Stream;          // meshift/engine.h
 struct SymmetricCall;  // meshift/engine.h
 
-// How values are combined. avg: the sum is divided once by `divisor`, before rounding. `block`
-// applies only to reductions in order (Engine::ReduceInOrder): if it is k > 0, inputs b*k ..
-// b*k+k-1 are combined first, then these results in ascending order of b; the result is rounded
-// once, at the end.
+// How values are combined. avg: the sum is divided once by `divisor`, before rounding. `block` is
+// for Engine::ReduceInOrder: if it is k > 0, inputs b*k .. b*k+k-1 are combined first, then these
+// results in ascending order of b; the result is rounded once, at the end. A communicator's calls
+// need 0: they do not refuse other values, and some engines ignore them.
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   int64_t divisor = 1;

@@ -7,8 +7,9 @@
 //   TrafficOfExchange(mesh_shape, before, after, change);
 //
 // A parent is an interval of a tensor dim that the changed cuts divide; the members of a group
-// share it. Time is O(parent sizes * group size), times a logarithm. CheckFields (step.h) keeps the
-// limits kMaxMoving and kMaxChoices. Internal to the verifier; pure functions.
+// share it. Time is O(combinations of parent sizes * group size), times a logarithm. CheckFields
+// (step.h) refuses steps beyond kMaxMoving and kMaxChoices; nothing is checked here. Internal to
+// the verifier.
 #ifndef MESHIFT_PLANNER_VERIFIER_BOXES_H_
 #define MESHIFT_PLANNER_VERIFIER_BOXES_H_
 

@@ -3,8 +3,9 @@
 //
 //   std::optional<PlanFault> fault = CheckGroups(plan);    // nullopt: no rule is broken
 //
-// It trusts the inputs' list of existing groups. It ignores GroupBudget::root, which plans do not
-// state. Internal to the verifier; a pure function.
+// It trusts that the groups exist that the inputs list as existing, and checks only that they are
+// over the plan's meshes. It ignores GroupBudget::root, which plans do not state. Internal to the
+// verifier; a pure function.
 #ifndef MESHIFT_PLANNER_VERIFIER_GROUPS_H_
 #define MESHIFT_PLANNER_VERIFIER_GROUPS_H_
 
