@@ -6,9 +6,10 @@
 //   reader.Add(bytes);
 //   MESHIFT_ASSIGN_OR_RETURN(std::optional<Frame> frame, reader.Next());
 //
-// Decoding checks kinds and lengths; comm/control/frame_rules.h checks the fields. Errors are
-// INVALID_ARGUMENT. A frame and each text must have less than 4 GiB. A FrameReader is not
-// thread-safe. Internal to comm/control.
+// A FrameReader refuses, with INVALID_ARGUMENT, a kind that its FrameLimits do not allow, and a
+// frame above its kind's limit: by default 256 MiB. comm/control/frame_rules.h has the limits in
+// use, and checks the fields. Encode() checks nothing: a frame and each text must have less than
+// 4 GiB. A FrameReader is not thread-safe. Internal to comm/control.
 #ifndef MESHIFT_COMM_CONTROL_FRAME_H_
 #define MESHIFT_COMM_CONTROL_FRAME_H_
 

@@ -7,7 +7,8 @@
 //   for (int part = 0; part < work.NumParts(); ++part) work.RunPart(part, work.NumParts());
 //
 // Counts are in elements. CollectiveWork checks nothing: the call must pass Check(), buffers with
-// elements must not be null, and `spec` of a reduction must have the call's dtype and reduction.
+// elements must not be null, buffers may overlap only in place, and `spec` of a reduction must have
+// the call's dtype and reduction.
 // group.h adds streams and errors. Internal to comm/local.
 #ifndef MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 #define MESHIFT_COMM_LOCAL_COLLECTIVE_H_

@@ -10,8 +10,8 @@
 //   avg            f32, f64, complex and these integers: the sum, divided once afterwards
 //   min, max       these integers, and bool as bytes; not floats: NCCL does not define NaN and -0
 //
-// Meshift's own kernel does all others (f8, averages of 16 bits, i16, u16, bits, complex products,
-// min and max of floats), from contributions that NCCL only moves.
+// Meshift's own kernel does all others (f8, averages of 16 bits, i16, u16, and/or/xor, complex
+// products, min and max of floats), from contributions that NCCL only moves.
 #ifndef MESHIFT_COMM_NCCL_NATIVE_REDUCTION_H_
 #define MESHIFT_COMM_NCCL_NATIVE_REDUCTION_H_
 

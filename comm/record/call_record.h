@@ -7,16 +7,18 @@
 //   ... issue the call ...
 //   source->End(slot, {...});
 //
-// The record keeps the last RecordOptions::calls calls in memory. It is written to a file on
-// request, by the watchdog when the trigger file is touched, and on the engine's first failure if
-// there is a folder for it. Internal to comm/.
+// The record keeps the last RecordOptions::calls calls in memory. It is written to a file in the
+// dump folder on request, by the watchdog when the trigger file is touched, and on the engine's
+// first failure if there is such a folder. Internal to comm/.
 //
 // The watchdog is one thread per engine, from the first recorded call until the last redistributor
 // is destroyed, unless RecordOptions::watchdog is false. It checks the oldest unfinished call of
 // each redistributor. It does not see captured calls, nor calls for which Begin() returned null.
 // The time-out counts from the time when that call could run: the latest of when it was issued,
 // when the calls before it ended, and when the events that it waits for were reached. In an engine
-// without a thread of its own only attended time counts (CallerProgress::AttendedSinceNs).
+// without a thread of its own only time counts in which a thread waits or polls
+// (CallerProgress::AttendedSinceNs). The watchdog also fails a redistributor whose groups report an
+// error (`health`).
 #ifndef MESHIFT_COMM_RECORD_CALL_RECORD_H_
 #define MESHIFT_COMM_RECORD_CALL_RECORD_H_
 

@@ -1,6 +1,6 @@
 // Implements CostModel::MeasureBlocks() and MeasureOrdered(): the prices of all_gather,
 // reduce_scatter and ordered reductions in one stage, in which each member owns one slice.
-// cost_stages.cc has those in two stages. planner/cost/cost.h has the limits.
+// cost_stages.cc has ordered reductions in two stages. planner/cost/cost.h has the limits.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>

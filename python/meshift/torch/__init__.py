@@ -3,12 +3,17 @@
     import meshift.torch
     replicated = meshift.torch.redistribute(dtensor, [Replicate(), Replicate()])
 
-    with meshift.torch.use(promise="ordered"):     # DTensor's own redistributions too
+    with meshift.torch.use(promise="ordered"):     # also DTensor's own redistributions
         loss = model(batch).sum()
 
-Every rank of the mesh makes the same calls in the same order. The first call for a pair of
-shardings makes the plan, compares it with all other ranks, creates the groups that it needs, and
-compiles it; later calls reuse the result. docs/python.md has the rules.
+All ranks of the mesh call redistribute() in the same order, with equal arguments; plan_of() is for
+one rank. The first call for a pair of shardings makes the plan, compares it with the other ranks,
+creates the groups that it needs, and compiles it. Later calls reuse the result; the first four of a
+mesh compare again.
+
+Source and target are on one mesh. For a dtype or placement that Meshift does not have,
+redistribute() raises NotImplementedError; use() leaves those, and some other redistributions, to
+PyTorch. use() refuses versions of PyTorch that it does not know. docs/python.md has all rules.
 """
 
 from __future__ import annotations
