@@ -1,6 +1,7 @@
-// RedistributorImpl's entries in the engine's record of calls (redistributor_impl.h). They describe
-// collective calls only, within the limits of CallText. The entry of a call on symmetric memory
-// describes the ordinary program that it replaces.
+// Implements the functions of RedistributorImpl (redistributor_impl.h) that enter its calls in the
+// engine's record (comm/record/call_record.h). An entry lists the collectives of a call's programs,
+// not their local steps, up to the limits of CallText; the rest is left out. The entry of a call on
+// symmetric memory describes the ordinary program that it replaces.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -50,6 +50,13 @@ TEST(VerifierCrossSumTest, EveryTakerGetsAllContributions) {
   }
 }
 
+// Otherwise 2^40 pairs of a rank and a contribution would be visited.
+TEST(VerifierCrossSumTest, RanksWithoutElementsTakeNoTime) {
+  EXPECT_EQ(Judge(Cross("a=1048576", "b=1048576@1048576-2097151", "u8[1]", "P", "S(0)",
+                        {Add("S(0)", 1, 1, 1)}, 1048576)),
+            "");
+}
+
 TEST(VerifierCrossSumTest, WithStepsOnBothMeshes) {
   // One mesh dim is reduced before, by the engine's own reduction.
   EXPECT_EQ(Judge(Cross("a=2,b=2", "c=2@4-5", "f32[4]", "P,P", "R",

@@ -288,16 +288,23 @@ void Messages::Run(CrossingTraffic* traffic) {
   const DeviceMesh& from = view_.from_mesh_shape->mesh;
   const DeviceMesh& to = view_.mesh_shape.mesh;
   const size_t rank = axes_.size();
-  // The indices of the receivers' boxes on the axes, `rank` for each receiver.
+  // The indices of the ranks' boxes on the axes, `rank` for each rank.
   std::vector<size_t> places;
   places.reserve(rank * to.NumRanks());
-  Walk walk = Receivers();
-  do {
-    for (size_t t = 0; t < rank; ++t) places.push_back(walk.index(t));
-  } while (walk.Next());
-  std::vector<std::pair<int64_t, int64_t>> receivers;  // rank and position
+  // Rank and position, without ranks whose boxes are empty: CountPairs() does not count them.
+  std::vector<std::pair<int64_t, int64_t>> receivers;
   receivers.reserve(to.NumRanks());
-  for (int64_t p = 0; p < to.NumRanks(); ++p) receivers.emplace_back(to.RankAt(p), p);
+  Walk walk = Receivers();
+  for (int64_t position = 0; position < to.NumRanks(); ++position) {
+    bool receives = true;
+    for (size_t t = 0; t < rank; ++t) {
+      const size_t place = walk.index(t);
+      places.push_back(place);
+      receives = receives && axes_[t].meets[place].first < axes_[t].meets[place].second;
+    }
+    if (receives) receivers.emplace_back(to.RankAt(position), position);
+    walk.Next();
+  }
   std::sort(receivers.begin(), receivers.end());
 
   for (const auto& [receiver, position] : receivers) {

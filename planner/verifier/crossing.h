@@ -9,8 +9,8 @@
 //   BytesOfCrossing(view, traffic).sent;
 //
 // The checks must be called in this order, CheckCrossingOp first; nullopt: no rule is broken. Time
-// is O((ranks + messages) * levels * log ranks), since boxes are compared tensor dim by tensor dim.
-// Internal to the verifier; pure functions.
+// is O((ranks + pairs) * levels * log ranks), with at most kMaxPairs pairs: boxes are compared
+// tensor dim by tensor dim. Internal to the verifier; pure functions.
 #ifndef MESHIFT_PLANNER_VERIFIER_CROSSING_H_
 #define MESHIFT_PLANNER_VERIFIER_CROSSING_H_
 

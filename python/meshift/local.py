@@ -1,5 +1,6 @@
 """Runs plans on NumPy arrays, one per rank. All ranks run in this process.
 
+    import meshift
     from meshift import local
 
     p = meshift.plan(a, b)                      # bf16[64,16] on dp=2,tp=4, S(0),R -> R,S(1)
@@ -7,12 +8,13 @@
     targets = local.run(p, sources)
     array = local.unshard(targets, b)
 
-The library's local engine runs the plan with real buffers and collectives. Bits equal those of
-other engines if the promise guarantees it.
+The library's local engine runs the plan with real buffers and collectives. Other engines may give
+floats other last bits, unless the plan has the promise `ordered` (docs/reproducibility.md). `shard`
+and `unshard` refuse shardings with partial values.
 
 NumPy has no bf16 and no 8-bit floats. If the package ml_dtypes is installed, arrays have its
 bfloat16, float8_e4m3fn and float8_e5m2; otherwise they hold the bits, as uint16 and uint8. Input
-may always be bits. An array of f4e2m1 has dtype uint8 with two elements per byte, so its last dim
+may always hold bits. An array of f4e2m1 has dtype uint8 with two elements per byte, so its last dim
 is half as long.
 """
 
