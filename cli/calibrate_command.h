@@ -1,10 +1,11 @@
 // `meshift calibrate`: fits the numbers of the cost model to times that an engine takes here, or to
-// output of nccl-tests (cli/calibrate_logs.h). Prints a topology that --topology reads.
+// output of nccl-tests (cli/calibrate_logs.h). With --format json it prints a topology that
+// --topology reads.
 //
 //   mpirun -n 16 meshift calibrate --engine mpi --topology nvlink=8 --format json > cluster.json
 //   meshift plan --topology cluster.json ...
 //
-// For an engine it does not detect domains: --topology gives them. With --engine mpi or nccl this
+// It does not detect domains of an engine: --topology gives them. With --engine mpi or nccl this
 // process is one rank of a job; with --engine local all ranks are in it, and the links are copies
 // in memory.
 #ifndef MESHIFT_CLI_CALIBRATE_COMMAND_H_

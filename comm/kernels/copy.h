@@ -5,8 +5,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(StridedCopy copy, StridedCopy::Create(box_copy, DType::kBF16));
 //   copy.Execute();
 //
-// Source and target must not overlap, and all offsets in bits must fit in int64_t; neither is
-// checked. Addresses need no alignment.
+// Strides may have any sign. Source and target must not overlap, and all offsets in bits must fit
+// in int64_t; neither is checked. Addresses need no alignment.
 #ifndef MESHIFT_COMM_KERNELS_COPY_H_
 #define MESHIFT_COMM_KERNELS_COPY_H_
 

@@ -1,7 +1,7 @@
 // Makes a report from the records of many ranks: the call in which they are stuck and since when,
-// the ranks that have not made it, and the ranks whose plans differ. A record is a snapshot: it
-// does not show whether a call is stuck or slow. Times of different hosts are comparable only if
-// their clocks agree. Pure functions, which never fail.
+// the ranks that have not made it, those whose plans differ, those without a record, and the first
+// failure. A record is a snapshot: it does not show whether a call is stuck or slow. Times of
+// different hosts are comparable only if their clocks agree. Pure functions, which never fail.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const DumpFolder folder, ReadDumpFolder(path));
 //   const DumpReport report = ReportOf(folder.files);

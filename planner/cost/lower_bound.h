@@ -1,11 +1,11 @@
-// Lower bounds of bytes and time of any plan for a problem, from its source and target alone.
+// Lower bounds of bytes and time of any plan for a problem, without a search.
 //
 //   const LowerBound bound = LeastCost(problem, model);    // as a plan records it
 //
 // They hold for every sequence of the cost model's steps (planner/cost/cost.h). The proof is in
 // docs/design.md, "Lower bound". Bytes and ns saturate; 0: nothing moves, or no bound is known.
-// After the work budget of a model's problem is spent, results are meaningless. The search has a
-// heuristic of its own (planner/search/heuristic.h). Internal to the planner.
+// Once the budget of the problem that `model` was made for is spent, results are meaningless. The
+// search has a heuristic of its own (planner/search/heuristic.h). Internal to the planner.
 #ifndef MESHIFT_PLANNER_COST_LOWER_BOUND_H_
 #define MESHIFT_PLANNER_COST_LOWER_BOUND_H_
 

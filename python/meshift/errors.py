@@ -7,8 +7,9 @@ Each is a MeshiftError and also a built-in exception:
     DEADLINE_EXCEEDED                            TimeoutError
     all others                                   RuntimeError
 
-docs/errors.md says when each code is returned. Checks that the package makes itself raise plain
-built-in exceptions instead, such as TypeError, ValueError or ImportError.
+docs/errors.md says when the library returns each code. plan_model() raises UNKNOWN where the command
+fails without one. The package's own checks of arguments raise plain built-in exceptions instead,
+such as TypeError or ValueError. Ranks of meshift.torch that disagree get MeshiftErrors.
 """
 
 from __future__ import annotations
