@@ -229,7 +229,7 @@ def test_strided_shards_that_are_no_shard_order_are_refused():
 
 
 REFUSED = [
-    ("R", ValueError, "1 placement"),
+    ("R", ValueError, "number of placements is 1; expected 2"),
     ("S(2),R", ValueError, "dim 2|dim=2"),
     ("S(-3),R", ValueError, "-3"),
     ("P(max),R", Exception, r"P\(max\)|max"),
