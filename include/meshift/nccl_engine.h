@@ -7,16 +7,17 @@
 //
 // Memory is device memory, which the host cannot read. CopyIn and CopyOut write and read it.
 //
-// All ranks of the world make the same calls (Split, SplitNoColor and collectives, over all
-// communicators) in the same order. Create, Split and the destructor wait for the other ranks, so
-// one thread cannot drive several ranks. Communicators are kept until the engine is destroyed; a
-// group is split only once.
+// All calls (Split, SplitNoColor and collectives, over all communicators) have one order, and each
+// rank makes its own in that order. Only members call a communicator's collectives. Create, Split
+// and the destructor wait for the other ranks, so one thread cannot drive several ranks.
+// Communicators are kept until the engine is destroyed; a group is split only once.
 //
 // Collectives, kernels, Record and WaitFor do not wait for other ranks, allocate no device memory
 // and do not synchronise, once the groups and their scratch memory exist (Communicator::Reserve, or
-// one earlier call). Then they may be captured into a CUDA graph. Two exceptions: the first
-// messages between two members wait, in NCCL, until both have arrived; and any call waits while the
-// device's queue is full.
+// one earlier call). Then they may be captured into a CUDA graph. Exceptions: NCCL may connect
+// members, wait for them and allocate in the first call of a kind and size class (up to 64 KiB, or
+// more) on a communicator, and in the first messages between two members; and any call waits while
+// the device's queue is full.
 //
 // A watchdog detects a hanging call even if no thread waits for it. The first error of a group ends
 // all groups of the engine, and over the control channel those of the other ranks. docs/nccl.md has

@@ -29,7 +29,8 @@
 // must name it in `after_run`, or be made after its Wait(). The host waits for the device only in
 // Wait() and when the redistributor is destroyed (but not for work on NcclLent::stream), and on
 // NCCL while the device's queue is full. It waits for peers also in the agreement of calls, and on
-// NCCL while groups are made and in the first messages between two ranks.
+// NCCL while groups are made, in the first call of a kind and size class, and in the first messages
+// between two ranks.
 //
 // Several redistributors of one engine: all ranks make them in the same order. If communicators are
 // nearly free (local, MPI), calls of different redistributors need no common order. On NCCL all
