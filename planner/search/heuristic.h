@@ -54,8 +54,8 @@
 //     average and links are 0.
 //   Case 2: s is not finished, and the step is local. After a slice or a cast no rank holds more,
 //   no value is added, and no dim leaves A: owner cuts stay owner cuts, and other cuts stay where
-//   they are. A mask is made only while a reduction remains, or for
-//   the target. It increases p; a dim that it takes from the cuts must then be reduced.
+//   they are. A mask is made only while a reduction remains, or for the target. It increases p; a
+//   dim that it takes from the cuts must then be reduced.
 //   Case 3: s is finished. A step to the target takes at least f. A step to a finished state leaves
 //   h as it is. For any other step h(t) >= C({}). If all states are finished, this is the only
 //   case.
