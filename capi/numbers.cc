@@ -49,7 +49,12 @@ static_assert(NumberOf(StepOp::kSlice) == MESHIFT_STEP_SLICE);
 static_assert(NumberOf(StepOp::kMask) == MESHIFT_STEP_MASK);
 static_assert(NumberOf(StepOp::kCast) == MESHIFT_STEP_CAST);
 static_assert(NumberOf(StepOp::kRelabel) == MESHIFT_STEP_RELABEL);
-static_assert(kNumStepOps == MESHIFT_STEP_RELABEL);
+static_assert(NumberOf(StepOp::kBroadcast) == MESHIFT_STEP_BROADCAST);
+static_assert(NumberOf(StepOp::kReduce) == MESHIFT_STEP_REDUCE);
+static_assert(NumberOf(StepOp::kGather) == MESHIFT_STEP_GATHER);
+static_assert(NumberOf(StepOp::kScatter) == MESHIFT_STEP_SCATTER);
+static_assert(NumberOf(StepOp::kSend) == MESHIFT_STEP_SEND);
+static_assert(kNumStepOps == MESHIFT_STEP_SEND);
 
 using Kind = Instruction::Kind;
 static_assert(NumberOf(Kind::kCopy) == MESHIFT_INSTRUCTION_COPY);
@@ -152,7 +157,7 @@ meshift_code meshift_op_parse(const char* name, meshift_op* op, char** error) {
 }
 
 const char* meshift_step_op_name(meshift_step_op op) {
-  return meshift::capi::NameOf<meshift::StepOp>(op, MESHIFT_STEP_RELABEL);
+  return meshift::capi::NameOf<meshift::StepOp>(op, MESHIFT_STEP_SEND);
 }
 
 const char* meshift_instruction_kind_name(meshift_instruction_kind kind) {

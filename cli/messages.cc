@@ -112,7 +112,7 @@ const Sharding& Before(const Plan& plan, int number) {
 std::vector<int> SourceDims(const Step& step, const Sharding& before) {
   std::vector<int> dims;
   for (const int d : step.mesh_dims) {
-    if (before.placement(d).IsShard()) dims.push_back(d);
+    if (before.placement(d).IsShard() || before.placement(d).IsAt()) dims.push_back(d);
   }
   return dims;
 }

@@ -27,7 +27,7 @@
 namespace meshift::cli {
 namespace {
 
-constexpr int64_t kMaxExperts = 1 << 20;  // also the most ranks of a mesh dim that is EP
+constexpr int64_t kMaxExperts = 1 << 20;
 
 absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
   if (!json.is_object()) return InvalidArgument("{} is not an object", JsonQuote(json));
@@ -229,24 +229,12 @@ absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Par
     dims.push_back(d);
     places = SaturatingMul(places, mesh.dim(d).size);
   }
-  const auto rank = static_cast<int>(parameter.type.shape.size());
-  if (static_cast<int>(dims.size()) > rank) {
-    return InvalidArgument("EP over {} mesh dims needs as many tensor dims; '{}' has {}",
-                           dims.size(), parameter.name, rank);
-  }
   int64_t place = *parameter.expert / CeilDiv(parameter.num_experts, places);
   std::vector<std::string> words(dims.size());
   for (size_t i = dims.size(); i-- > 0;) {
     const int64_t size = mesh.dim(dims[i]).size;
-    // The ragged cut's text lists one size per coordinate.
-    if (size > kMaxExperts) {
-      return InvalidArgument("EP over mesh dim '{}' has {} ranks; at most {} are supported",
-                             mesh.dim(dims[i]).name, size, kMaxExperts);
-    }
-    Placement::Sizes sizes(size, 0);
-    sizes[place % size] = parameter.type.shape[i];
+    words[i] = Placement::At({place % size}).ToString();
     place /= size;
-    words[i] = Placement::RaggedShard(static_cast<int>(i), std::move(sizes)).ToString();
   }
   std::string text(placements);
   for (const std::string& word : words) text = ReplaceWord(text, "EP", word, /*once=*/true);

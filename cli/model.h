@@ -55,10 +55,8 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
 // The same, and replaces each word EP. Expert parallelism gives whole experts, in order and in
 // equal chunks, to the coordinates on the mesh dims marked EP (row-major, if several are). The last
 // chunk may be smaller, and the last coordinates may get none. A parameter without an expert is R
-// there. One coordinate holds the whole expert, so EP is a ragged cut with a single nonzero size:
-// over ep=4, expert 5 of 8 is S(0){0,0,n,0} for n rows. Several EP mesh dims cut one tensor dim
-// each, from the first on. INVALID_ARGUMENT, for a parameter with an expert: the tensor has fewer
-// dims, there is not one placement per mesh dim, or an EP mesh dim has more than 2^20 ranks.
+// there. One coordinate holds the whole expert: over ep=4, expert 5 of 8 is At(2).
+// INVALID_ARGUMENT, for a parameter with an expert: there is not one placement per mesh dim.
 absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
                                           const DeviceMesh& mesh);
 // Whether the placements contain the word EP.

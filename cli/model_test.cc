@@ -108,28 +108,27 @@ TEST(PlacementsFor, TensorParallelismCutsFirst) {
 TEST(PlacementsFor, ExpertParallelismHandsExpertsOut) {
   const DeviceMesh mesh = DeviceMesh::Parse("ep=4,fsdp=2").value();
   Parameter w{"e.w", {DType::kBF16, {8, 6}}, 0, 5, 8};
-  EXPECT_EQ(*PlacementsFor("EP,S(0)", w, mesh), "S(0){0,0,8,0},S(0)");
-  // Both tensor dims are cut: expert 5 of 8 is at coordinate (2, 1).
-  EXPECT_EQ(*PlacementsFor("EP,EP", w, mesh), "S(0){0,0,8,0},S(1){0,6}");
+  EXPECT_EQ(*PlacementsFor("EP,S(0)", w, mesh), "At(2),S(0)");
+  // Expert 5 of 8 is at coordinate (2, 1).
+  EXPECT_EQ(*PlacementsFor("EP,EP", w, mesh), "At(2),At(1)");
   // Ten experts on four coordinates: three each, the last has one.
   w.num_experts = 10;
-  EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "S(0){0,8,0,0},R");
+  EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "At(1),R");
   w.expert = 9;
-  EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "S(0){0,0,0,8},R");
+  EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "At(3),R");
   // Tensor parallelism cuts the expert, before FSDP.
-  EXPECT_EQ(*PlacementsFor("EP,TP", w, mesh), "S(0){0,0,0,8},S(0)");
+  EXPECT_EQ(*PlacementsFor("EP,TP", w, mesh), "At(3),S(0)");
   EXPECT_EQ(*PlacementsFor("EP,S(0),TP", w, DeviceMesh::Parse("ep=4,fsdp=2,tp=2").value()),
-            "S(0){0,0,0,8}[0],S(0)[2],S(0)[1]");
+            "At(3),S(0)[1],S(0)[0]");
   w.expert = std::nullopt;
   EXPECT_EQ(*PlacementsFor("EP,S(0)", w, mesh), "R,S(0)");
   EXPECT_EQ(*PlacementsFor("S(0),TP", w, mesh), "S(0)[1],S(0)[0]");
 }
 
-TEST(PlacementsFor, ExpertsNeedATensorDimEach) {
+TEST(PlacementsFor, ExpertsNeedNoTensorDim) {
   const DeviceMesh mesh = DeviceMesh::Parse("ep=4,fsdp=2").value();
   const Parameter bias{"e.b", {DType::kBF16, {8}}, std::nullopt, 5, 8};
-  EXPECT_EQ(Message(PlacementsFor("EP,EP", bias, mesh).status()),
-            "EP over 2 mesh dims needs as many tensor dims; 'e.b' has 1");
+  EXPECT_EQ(*PlacementsFor("EP,EP", bias, mesh), "At(2),At(1)");
   EXPECT_EQ(Message(PlacementsFor("EP,R,R", bias, mesh).status()),
             "the number of placements is 3; expected 2, one for each dim of mesh ep=4,fsdp=2");
 }

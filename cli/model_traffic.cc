@@ -18,6 +18,7 @@
 #include "planner/cost/collective_time.h"
 #include "planner/cost/cost.h"
 #include "planner/plan/crossing.h"
+#include "planner/plan/expanded_plan.h"
 #include "planner/plan/rank_bytes.h"
 #include "planner/plan/workspace.h"
 
@@ -198,7 +199,7 @@ class TrafficCounter {
         const int64_t bytes = BytesSent(plan, i, rank);
         AddSent(r, bytes, count);
         const auto add = [&](int level, int64_t across) { Add(r, level, across, count); };
-        if (!IsReduction(step.op) && step.op != StepOp::kAllGather) {
+        if (!IsReduction(step.op) && OpOnCuts(step.op) != StepOp::kAllGather) {
           ForEachMessage(plan, i, rank, [&](int64_t to, int64_t of_message) {
             add(topology_.LevelBetween(rank, to), of_message);
           });

@@ -83,6 +83,17 @@ absl::StatusOr<PlacementTerm> ReadPartial(Scanner& scanner) {
   return PlacementTerm{Placement::Partial(op), std::nullopt};
 }
 
+absl::StatusOr<PlacementTerm> ReadAt(Scanner& scanner) {
+  MESHIFT_RETURN_IF_ERROR(scanner.Expect("("));
+  Placement::Sizes coordinates;
+  do {
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t coordinate, scanner.ExpectInt());
+    coordinates.push_back(coordinate);
+  } while (scanner.Take(","));
+  MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
+  return PlacementTerm{Placement::At(std::move(coordinates)), std::nullopt};
+}
+
 absl::StatusOr<PlacementTerm> ReadTerm(Scanner& scanner) {
   // Long words first: the short ones are prefixes of them.
   if (scanner.Take("_StridedShard") || scanner.Take("_S")) return ReadStridedShard(scanner);
@@ -92,7 +103,8 @@ absl::StatusOr<PlacementTerm> ReadTerm(Scanner& scanner) {
     if (scanner.Take("(")) MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
     return PlacementTerm{Placement::Replicate(), std::nullopt};
   }
-  return InvalidArgument("expected R, S(dim), P or P(op) {}", scanner.Place());
+  if (scanner.Take("At")) return ReadAt(scanner);
+  return InvalidArgument("expected R, S(dim), P, P(op) or At(coordinates) {}", scanner.Place());
 }
 
 absl::StatusOr<std::vector<PlacementTerm>> ReadList(Scanner& scanner) {

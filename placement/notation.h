@@ -10,6 +10,7 @@
 //   item  = ("R" | "Replicate") ["()"]
 //         | ("P" | "Partial") ["(" [op] ")"]
 //         | ("S" | "Shard") (dim | "(" dim ")") ["{" int {"," int} "}"] ["[" int "]"]
+//         | "At" "(" int {"," int} ")"
 //         | ("_S" | "_StridedShard") "(" dim "," ["sf=" | "split_factor="] int ")"
 //   dim   = ["dim="] int
 //

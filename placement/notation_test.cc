@@ -69,22 +69,28 @@ TEST(Notation, StridedShards) {
   }
 }
 
+TEST(Notation, At) {
+  EXPECT_EQ(Canonical("At(3)"), "At(3)");
+  EXPECT_EQ(Canonical("At( 3 , 7 ),R"), "At(3,7),R");
+  EXPECT_EQ(Canonical("(At(0), S(1),)"), "At(0),S(1)");
+}
+
 TEST(Notation, Errors) {
   const struct {
     const char* text;
     const char* message;
   } kCases[] = {
-      {"", "placements \"\": expected R, S(dim), P or P(op) at the end"},
-      {"()", "expected R, S(dim), P or P(op) at \")\""},
-      {"R,", "expected R, S(dim), P or P(op) at the end"},
-      {",R", "expected R, S(dim), P or P(op) at \",R\""},
-      {"R,,R", "expected R, S(dim), P or P(op) at \",R\""},
-      {"(R", "expected R, S(dim), P or P(op) at the end"},
-      {"(R]", "expected R, S(dim), P or P(op) at \"]\""},
-      {"R)", "expected R, S(dim), P or P(op) at \")\""},
+      {"", "placements \"\": expected R, S(dim), P, P(op) or At(coordinates) at the end"},
+      {"()", "expected R, S(dim), P, P(op) or At(coordinates) at \")\""},
+      {"R,", "expected R, S(dim), P, P(op) or At(coordinates) at the end"},
+      {",R", "expected R, S(dim), P, P(op) or At(coordinates) at \",R\""},
+      {"R,,R", "expected R, S(dim), P, P(op) or At(coordinates) at \",R\""},
+      {"(R", "expected R, S(dim), P, P(op) or At(coordinates) at the end"},
+      {"(R]", "expected R, S(dim), P, P(op) or At(coordinates) at \"]\""},
+      {"R)", "expected R, S(dim), P, P(op) or At(coordinates) at \")\""},
       {"(R)R", "expected the end at \"R\""},
-      {"r", "expected R, S(dim), P or P(op) at \"r\""},
-      {"Repl", "expected R, S(dim), P or P(op) at \"epl\""},
+      {"r", "expected R, S(dim), P, P(op) or At(coordinates) at \"r\""},
+      {"Repl", "expected R, S(dim), P, P(op) or At(coordinates) at \"epl\""},
       {"_S(0)", "expected \",\" at \")\""},
       {"_S(0, x)", "expected an integer at \"x)\""},
       {"R(0)", "expected \")\" at \"0)\""},
@@ -99,10 +105,10 @@ TEST(Notation, Errors) {
       {"S(0){1,2", "expected \"}\" at the end"},
       {"S(0)[]", "expected an integer at \"]\""},
       {"S(0)[1}", "expected \"]\" at \"}\""},
-      {"S(0)[1]{2}", "expected R, S(dim), P or P(op) at \"{2}\""},
+      {"S(0)[1]{2}", "expected R, S(dim), P, P(op) or At(coordinates) at \"{2}\""},
       {"P(mean)", "unknown reduce op 'mean'"},
       {"P(max", "expected \")\" at the end"},
-      {"P[0]", "expected R, S(dim), P or P(op) at \"[0]\""},
+      {"P[0]", "expected R, S(dim), P, P(op) or At(coordinates) at \"[0]\""},
   };
   for (const auto& [text, message] : kCases) {
     const absl::Status status = ParsePlacements(text).status();

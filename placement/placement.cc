@@ -65,6 +65,10 @@ void Placement::AppendTo(std::string* text) const {
       *text += 'P';
       if (op_ != ReduceOp::kSum) text->append("(").append(Name(op_)).append(")");
       return;
+    case Kind::kAt:
+      fmt::format_to(std::back_inserter(*text), "At({})",
+                     fmt::join(sizes_.begin(), sizes_.end(), ","));
+      return;
     case Kind::kShard:
       break;
   }

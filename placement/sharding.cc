@@ -107,6 +107,33 @@ absl::Status ResolveShards(const DeviceMesh& mesh, const TensorType& tensor,
   return absl::OkStatus();
 }
 
+// Sorts the coordinates of each At and checks them. At(all coordinates) becomes R.
+absl::Status ResolveAt(const DeviceMesh& mesh, std::vector<Placement>* placements) {
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    Placement& placement = (*placements)[d];
+    if (!placement.IsAt()) continue;
+    const DeviceMesh::Dim& dim = mesh.dim(d);
+    Placement::Sizes coordinates = placement.coordinates();
+    if (coordinates.empty()) {
+      return InvalidArgument("{} on mesh dim {} lists no coordinate", placement.ToString(),
+                             dim.name);
+    }
+    std::sort(coordinates.begin(), coordinates.end());
+    for (size_t i = 0; i < coordinates.size(); ++i) {
+      if (coordinates[i] < 0 || coordinates[i] >= dim.size) {
+        return InvalidArgument("{}: coordinate {} is out of range for mesh dim {} of size {}",
+                               placement.ToString(), coordinates[i], dim.name, dim.size);
+      }
+      if (i == 0 || coordinates[i] != coordinates[i - 1]) continue;
+      return InvalidArgument("{}: coordinate {} is listed twice", placement.ToString(),
+                             coordinates[i]);
+    }
+    const bool all = static_cast<int64_t>(coordinates.size()) == dim.size;
+    placement = all ? Placement::Replicate() : Placement::At(std::move(coordinates));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPartials(absl::Span<const Placement> placements, DType dtype) {
   const auto adds = [](ReduceOp op) { return op == ReduceOp::kSum || op == ReduceOp::kAvg; };
   std::optional<ReduceOp> first;
@@ -265,6 +292,7 @@ absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
                            cuts.size(), rank);
   }
   MESHIFT_RETURN_IF_ERROR(ResolveShards(mesh, tensor, &placements));
+  MESHIFT_RETURN_IF_ERROR(ResolveAt(mesh, &placements));
   MESHIFT_RETURN_IF_ERROR(CheckPartials(placements, tensor.dtype));
   cuts.resize(rank);
   for (size_t t = 0; t < rank; ++t) {
@@ -348,6 +376,11 @@ absl::StatusOr<Sharding> Sharding::WithDType(DType dtype) const {
   return Create(mesh(), std::move(tensor), rep_->placements, rep_->cuts);
 }
 
+bool Sharding::HasAt() const {
+  return std::any_of(rep_->placements.begin(), rep_->placements.end(),
+                     [](const Placement& placement) { return placement.IsAt(); });
+}
+
 bool Sharding::HasPartial() const {
   return std::any_of(rep_->placements.begin(), rep_->placements.end(),
                      [](const Placement& placement) { return placement.IsPartial(); });
@@ -368,7 +401,18 @@ Box Sharding::BoxAt(absl::Span<const int64_t> coordinate) const {
     box.offset[t] = piece.begin;
     box.size[t] = piece.Length();
   }
+  if (HoldsAt(coordinate)) return box;
+  if (box.size.empty()) return {.offset = {0}, .size = {0}};
+  box.offset[0] = 0;
+  box.size[0] = 0;
   return box;
+}
+
+bool Sharding::HoldsAt(absl::Span<const int64_t> coordinate) const {
+  for (int d = 0; d < mesh().NumDims(); ++d) {
+    if (placement(d).IsAt() && !placement(d).Holds(coordinate[d])) return false;
+  }
+  return true;
 }
 
 int64_t Sharding::MaxLocalElements() const {

@@ -112,6 +112,35 @@ TEST(Sharding, RaggedCutOfPlainSizesIsPlain) {
             "S(0)[2],S(0)[1],S(0)[0]");
 }
 
+TEST(Sharding, AtLeavesOutCoordinates) {
+  const DeviceMesh mesh = *DeviceMesh::Parse("a=3,b=2");
+  const Sharding sharding = *Sharding::Parse("f32[8,4]", mesh, "At(2,0),S(0)");
+  EXPECT_EQ(sharding.PlacementsText(), "At(0,2),S(0)");
+  EXPECT_EQ(sharding.LocalBox(0).ToString(), "[0:4, 0:4]");
+  EXPECT_EQ(sharding.LocalBox(5).ToString(), "[4:8, 0:4]");
+  for (const int64_t rank : {2, 3}) {
+    EXPECT_TRUE(sharding.LocalBox(rank).IsEmpty());
+    EXPECT_EQ(sharding.LocalBox(rank).size.size(), 2);
+    EXPECT_FALSE(sharding.HoldsAt(*mesh.CoordinateOf(rank)));
+  }
+  EXPECT_EQ(sharding.MaxLocalElements(), 16);
+  EXPECT_TRUE(sharding.HasAt());
+  // At every coordinate is R.
+  EXPECT_EQ(*Sharding::Parse("f32[8,4]", mesh, "At(0,1,2),At(1)"),
+            *Sharding::Parse("f32[8,4]", mesh, "R,At(1)"));
+  EXPECT_EQ(Sharding::Parse("f32[8]", *DeviceMesh::Parse("a=1"), "At(0)")->PlacementsText(), "R");
+  EXPECT_EQ(Sharding::Create(mesh, sharding.tensor(), {Placement::At({}), Placement::Replicate()})
+                .status()
+                .message(),
+            "At() on mesh dim a lists no coordinate");
+}
+
+TEST(Sharding, AtOfATensorWithoutDims) {
+  const Sharding sharding = *Sharding::Parse("f32[]", *DeviceMesh::Parse("a=2"), "At(1)");
+  EXPECT_EQ(sharding.LocalBox(0), (Box{{0}, {0}}));
+  EXPECT_EQ(sharding.LocalBox(1), (Box{{}, {}}));
+}
+
 TEST(Sharding, RanksInAnotherOrder) {
   const Sharding s = Make("f32[4]", "a=2,b=2@4,5,0-1", "S(0),S(0)");
   EXPECT_EQ(s.LocalBox(4), (Box{{0}, {1}}));
@@ -204,7 +233,8 @@ TEST(Sharding, Errors) {
       {"f32[]", "a=2", "S(0)", "Shard(0) is out of range for a rank-0 tensor"},
       {"f32[8]", "a=2", "S(1)[0]", "Shard(1) is out of range for a rank-1 tensor"},
       {"f32[8", "a=2", "R", "expected \"]\""},
-      {"f32[8]", "a=2", "Q", "placements \"Q\": expected R, S(dim), P or P(op) at \"Q\""},
+      {"f32[8]", "a=2", "Q",
+       "placements \"Q\": expected R, S(dim), P, P(op) or At(coordinates) at \"Q\""},
       // Orders.
       {"f32[8]", "a=2,b=2", "S(0)[1],S(0)",
        "1 of the 2 mesh dims that cut tensor dim 0 have a position in the shard order; all or none "
@@ -235,6 +265,12 @@ TEST(Sharding, Errors) {
       {"bool[8]", "a=2", "P",
        "sum of bool is refused: bool allows only 'and', 'or', 'xor', 'min' and 'max'"},
       {"bool[8]", "a=1", "P(avg)", "avg of bool is refused"},
+      // At.
+      {"f32[8]", "a=4", "At(4)", "At(4): coordinate 4 is out of range for mesh dim a of size 4"},
+      {"f32[8]", "a=4", "At(0,-1)", "At(0,-1): coordinate -1 is out of range"},
+      {"f32[8]", "a=4", "At(2,1,2)", "At(2,1,2): coordinate 2 is listed twice"},
+      {"f32[8]", "a=4", "At()", "expected an integer at \")\""},
+      {"f32[8]", "a=4", "At", "expected \"(\" at the end"},
       {"c64[8]", "a=2", "P(min)", "min of c64 is refused: complex numbers have no order"},
       {"f4e2m1[8]", "a=2", "P", "sum of f4e2m1 is refused"},
       // Cuts inside a byte.

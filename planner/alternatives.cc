@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "meshift/explain.h"
 #include "meshift/status.h"
+#include "placement/unit_dims.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
 #include "planner/graph/state.h"
@@ -555,6 +556,10 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   wanted.planner = PlannerKind::kBest;
   WorkBudget budget(options.max_work);
   MESHIFT_ASSIGN_OR_RETURN(const Plan best, MakePlan(from, to, wanted, budget));
+  // No other plan is known for At of several coordinates.
+  if (HasManyOwners(from) || HasManyOwners(to)) {
+    return std::vector<Alternative>{{Verdict::kBest, best, "", PartsOf(best, options.topology)}};
+  }
   return from.mesh() == to.mesh() ? Lister::List(best, wanted, most, budget)
                                   : ListCrossAlternatives(from, to, wanted, best, most, budget);
 }

@@ -79,7 +79,15 @@ TEST(PlannerTest, GoldenPlans) {
            // No rank receives anything.
            {"a=2,b=2,c=2", "f32[1,1]", "R,S(0),S(1)", "R,S(1),S(0)", "slice{b,c} -> R,S(1),S(0)"},
            {"dp=2,ep=4,tp=2", "bf16[14336,4096]", "R,S(0){14336,0,0,0},S(0)",
-            "R,S(1){4096,0,0,0},S(0)", "slice{ep,tp} -> R,S(1){4096,0,0,0},S(0)"},
+            "R,S(1){4096,0,0,0},S(0)", ""},
+           // A root, an owner, a stage.
+           {"a=4", "f32[64]", "At(2)", "R", "broadcast{a} -> R"},
+           {"a=4", "f32[64]", "P", "At(0)", "reduce{a} -> At(0)"},
+           {"a=4", "f32[64]", "At(1)", "S(0)", "scatter{a} -> S(0)"},
+           {"a=4", "f32[64]", "At(1)", "At(3)", "send{a} -> At(3)"},
+           {"a=2,b=2", "f32[64]", "At(1),At(0)", "R,R", "broadcast{a,b} -> R,R"},
+           {"a=2,b=2", "f32[64,64]", "R,S(1)", "At(1),S(1)", "slice{a} -> At(1),S(1)"},
+           {"a=2,b=2", "f32[64]", "At(1),S(0)", "S(0){0,64},S(0)", ""},
            {"a=2", "f32[8]", "S(0)", "S(0)", ""},
            {"a=1,b=1", "f32[8]", "S(0),P", "R,R", ""},
            // An average is divided once.

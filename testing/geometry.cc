@@ -38,6 +38,15 @@ Region RegionAt(const Sharding& sharding, absl::Span<const int64_t> coordinate) 
     region.lo[d] = lo;
     region.hi[d] = hi;
   }
+  for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
+    const Placement& placement = sharding.placement(d);
+    if (!placement.IsAt()) continue;
+    const Placement::Sizes& owners = placement.coordinates();
+    if (std::count(owners.begin(), owners.end(), coordinate[d]) == 0) {
+      region.lo.assign(std::max<size_t>(rank, 1), 0);
+      region.hi = region.lo;
+    }
+  }
   return region;
 }
 
@@ -52,6 +61,19 @@ Positions PositionsOf(const Sharding& sharding) {
   }
   for (int d = 0; d < mesh.NumDims(); ++d) {
     const Placement& placement = sharding.placement(d);
+    if (placement.IsAt()) {
+      // The owners are replicas; the others hold nothing and are left out.
+      const int64_t first = placement.coordinates().front();
+      for (int64_t& base : positions.shards) base += first * strides[d];
+      std::vector<int64_t> longer;
+      for (const int64_t base : positions.replicas) {
+        for (const int64_t i : placement.coordinates()) {
+          longer.push_back(base + (i - first) * strides[d]);
+        }
+      }
+      positions.replicas = std::move(longer);
+      continue;
+    }
     std::vector<int64_t>& list = placement.IsShard()     ? positions.shards
                                  : placement.IsPartial() ? positions.partials
                                                          : positions.replicas;

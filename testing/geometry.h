@@ -27,12 +27,14 @@ struct Region {
   }
 };
 
-// The region of the rank at `coordinate`.
+// The region of the rank at `coordinate`. If an At leaves the rank out, all bounds are 0, and the
+// region of a tensor without dims has one dim.
 Region RegionAt(const Sharding& sharding, absl::Span<const int64_t> coordinate);
 
 // The positions of a mesh, sorted by the regions that their ranks hold. The position with shard
 // coordinate s, partial coordinate p and replica r is shards[s] + partials[p] + replicas[r]; each
-// of the three runs over the row-major coordinates of the mesh dims with that placement.
+// of the three runs over the row-major coordinates of the mesh dims with that placement. Replicas
+// include the coordinates of each At; positions that an At leaves out are not listed.
 struct Positions {
   std::vector<int64_t> shards;
   std::vector<int64_t> partials;

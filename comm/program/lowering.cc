@@ -22,7 +22,9 @@
 #include "meshift/union_mesh.h"
 #include "placement/cast.h"
 #include "placement/local_box.h"
+#include "placement/unit_dims.h"
 #include "planner/plan/crossing.h"
+#include "planner/plan/expanded_plan.h"
 
 namespace meshift {
 namespace {
@@ -197,6 +199,11 @@ class PlanLowering {
       StepLowering::AddGroupOf(step, &build_);
       return build_.BeginStep(step.after.dtype(), NoBox());
     }
+    // Nothing happens among ranks that an At of several coordinates leaves out.
+    if (!before.HoldsAt(*me) && !step.after.HoldsAt(*me)) {
+      StepLowering::AddGroupOf(step, &build_);
+      return build_.BeginStep(step.after.dtype(), step.after.BoxAt(*me));
+    }
     MESHIFT_ASSIGN_OR_RETURN(const StepGeometry g, StepGeometry::Create(before, step, *me));
     MESHIFT_RETURN_IF_ERROR(build_.BeginStep(step.after.dtype(), g.box_after()));
     return StepLowering(mesh, rank_, *me, &build_, shares_).Add(g, before, step);
@@ -258,11 +265,8 @@ absl::StatusOr<Program> LowerInto(const Plan& plan, int64_t rank, const ProgramM
   return program;
 }
 
-}  // namespace
-
-absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options) {
-  MESHIFT_RETURN_IF_ERROR(CheckPlan(plan));
-  if (rank < 0) return InvalidArgument("rank {} is negative", rank);
+// Lower() for a checked plan whose owners are cuts.
+absl::StatusOr<Program> LowerCuts(const Plan& plan, int64_t rank, const LoweringOptions& options) {
   const Box source = LocalBoxOf(plan.from(), rank);
   const Box target = LocalBoxOf(plan.to(), rank);
   if (plan.from().dtype() == DType::kF4E2M1) {
@@ -274,7 +278,7 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
     strides = StridesOfBytes(target.size, options.target_strides);
     if (!strides.ok()) return Annotate(strides.status(), "the target");
     of_bytes.target_strides = *std::move(strides);
-    return Lower(bytes, rank, of_bytes);
+    return LowerCuts(bytes, rank, of_bytes);
   }
 
   const Sharding& end = plan.steps().empty() ? plan.from() : plan.steps().back().after;
@@ -315,6 +319,38 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
   // workspace.
   memory.workspace_bytes = program.workspace_bytes;
   return LowerInto(plan, rank, memory, options.one_buffer);
+}
+
+// The strides of a tensor with unit dims in front. A tensor without dims has one dim of size 0 on a
+// rank that holds nothing.
+Shape ExpandedStrides(const Shape& strides, size_t tensor_rank, int units) {
+  const bool fits = strides.size() == tensor_rank || (tensor_rank == 0 && strides.size() == 1);
+  if (strides.empty() || !fits) return strides;
+  Shape expanded(units, 1);
+  if (tensor_rank > 0) expanded.insert(expanded.end(), strides.begin(), strides.end());
+  return expanded;
+}
+
+}  // namespace
+
+absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options) {
+  MESHIFT_RETURN_IF_ERROR(CheckPlan(plan));
+  if (rank < 0) return InvalidArgument("rank {} is negative", rank);
+  if (const std::optional<RootedFault> fault = FindRootedFault(plan.fields())) {
+    return InvalidArgument("step {}: {}", fault->step, fault->message);
+  }
+  const UnitDims units = UnitDimsOf(plan.fields());
+  // A ragged cut with one owner is lowered like other ragged cuts where that is possible.
+  if (units.empty() || !HasAt(plan.fields())) {
+    absl::StatusOr<Program> program = LowerCuts(plan, rank, options);
+    if (program.ok() || units.empty()) return program;
+  }
+  MESHIFT_ASSIGN_OR_RETURN(PlanFields cuts, ExpandPlan(plan.fields(), units));
+  LoweringOptions of_cuts = options;
+  const size_t tensor_rank = plan.from().shape().size();
+  of_cuts.source_strides = ExpandedStrides(options.source_strides, tensor_rank, units.size());
+  of_cuts.target_strides = ExpandedStrides(options.target_strides, tensor_rank, units.size());
+  return LowerCuts(Plan::FromParts(std::move(cuts), plan.fingerprint()), rank, of_cuts);
 }
 
 }  // namespace meshift

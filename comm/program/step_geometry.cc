@@ -86,6 +86,11 @@ absl::StatusOr<StepGeometry> StepGeometry::Create(const Sharding& before, const 
     for (const int d : moved.after.mesh_dims) geometry.cut_after_ |= MeshMask{1} << d;
     geometry.moved_.push_back(std::move(moved));
   }
+  // The cuts do not say what an At of several coordinates leaves out.
+  for (const auto& [sharding, box] :
+       {std::pair(&before, &geometry.box_before_), std::pair(&after, &geometry.box_after_)}) {
+    if (!sharding->HoldsAt(me)) *box = sharding->BoxAt(me);
+  }
   MeshMask named = 0;
   for (const int d : step.mesh_dims) named |= MeshMask{1} << d;
   for (int d = 0; d < after.mesh().NumDims(); ++d) {

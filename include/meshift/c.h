@@ -336,10 +336,15 @@ enum {
   MESHIFT_STEP_ALL_TO_ALL = 4,
   MESHIFT_STEP_PERMUTE = 5,
   MESHIFT_STEP_EXCHANGE = 6,
-  MESHIFT_STEP_SLICE = 7,  // this and the following are local
+  MESHIFT_STEP_SLICE = 7,  // this to relabel: local
   MESHIFT_STEP_MASK = 8,
   MESHIFT_STEP_CAST = 9,
-  MESHIFT_STEP_RELABEL = 10
+  MESHIFT_STEP_RELABEL = 10,
+  MESHIFT_STEP_BROADCAST = 11,  // this and the following: rooted collectives
+  MESHIFT_STEP_REDUCE = 12,
+  MESHIFT_STEP_GATHER = 13,
+  MESHIFT_STEP_SCATTER = 14,
+  MESHIFT_STEP_SEND = 15
 };
 MESHIFT_EXPORT const char* meshift_step_op_name(meshift_step_op op);  // "all_reduce"; NULL: unknown
 

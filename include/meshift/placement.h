@@ -1,10 +1,11 @@
-// Placement: how one mesh dim holds a tensor: replicated, a shard of a tensor dim, or a partial
-// value.
+// Placement: how one mesh dim holds a tensor: replicated, a shard of a tensor dim, a partial value,
+// or on some coordinates only.
 //
 //   Placement::Replicate()              // R
 //   Placement::Shard(0)                 // S(0)
 //   Placement::Partial()                // P       (a sum)
 //   Placement::Partial(ReduceOp::kMax)  // P(max)
+//   Placement::At({3, 7})               // At(3,7): on coordinates 3 and 7 only
 //
 // A Placement knows neither mesh nor tensor: Sharding::Create checks that tensor dims, sizes and
 // ops fit. Sizes are in rows, which are indices of the tensor dim. An immutable value; safe for
@@ -12,6 +13,7 @@
 #ifndef MESHIFT_PLACEMENT_H_
 #define MESHIFT_PLACEMENT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -37,7 +39,7 @@ bool IsExact(ReduceOp op, DType dtype);
 
 class Placement {
  public:
-  enum class Kind : uint8_t { kReplicate, kShard, kPartial };
+  enum class Kind : uint8_t { kReplicate, kShard, kPartial, kAt };
   // One size per coordinate of the mesh dim; empty: a ceil cut (docs/glossary.md).
   using Sizes = absl::InlinedVector<int64_t, 4>;
 
@@ -60,17 +62,30 @@ class Placement {
     return p;
   }
 
+  // The listed coordinates of the mesh dim hold replicas, the others nothing: a root, the owner of
+  // an expert, a pipeline stage. Sharding::Create sorts them; those of At(all coordinates) are R.
+  static Placement At(Sizes coordinates) {
+    Placement p(Kind::kAt);
+    p.sizes_ = std::move(coordinates);
+    return p;
+  }
+
   Kind kind() const { return kind_; }
   bool IsReplicate() const { return kind_ == Kind::kReplicate; }
   bool IsShard() const { return kind_ == Kind::kShard; }
   bool IsPartial() const { return kind_ == Kind::kPartial; }
-  bool IsRagged() const { return !sizes_.empty(); }
+  bool IsAt() const { return kind_ == Kind::kAt; }
+  bool IsRagged() const { return IsShard() && !sizes_.empty(); }
   int tensor_dim() const { return tensor_dim_; }  // REQUIRES: IsShard()
   const Sizes& sizes() const { return sizes_; }   // REQUIRES: IsShard()
   ReduceOp op() const { return op_; }             // REQUIRES: IsPartial()
+  // REQUIRES: IsAt(). Ascending in a Sharding.
+  const Sizes& coordinates() const { return sizes_; }
+  // Whether coordinate i of the mesh dim holds anything. REQUIRES: IsAt().
+  bool Holds(int64_t i) const { return std::find(sizes_.begin(), sizes_.end(), i) != sizes_.end(); }
 
-  // "R", "S(0)", "S(0){3,0,5}", "P", "P(max)", without the position in the shard order: Sharding
-  // prints that.
+  // "R", "S(0)", "S(0){3,0,5}", "P", "P(max)", "At(3,7)", without the position in the shard order,
+  // which Sharding prints.
   std::string ToString() const;
   void AppendTo(std::string* text) const;
 
@@ -85,7 +100,7 @@ class Placement {
   Kind kind_;
   ReduceOp op_ = ReduceOp::kSum;
   int tensor_dim_ = 0;
-  Sizes sizes_;
+  Sizes sizes_;  // of a ragged shard; the coordinates of At
 };
 
 }  // namespace meshift

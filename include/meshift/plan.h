@@ -36,18 +36,24 @@ enum class StepOp : uint8_t {
   kAllGather,
   kAllToAll,
   kPermute,
-  kExchange,  // this and all before: collectives
-  kSlice,     // this and all after: local
+  kExchange,
+  kSlice,  // this to kRelabel: local
   kMask,
   kCast,
   kRelabel,
+  // Rooted collectives, where all mesh dims of the step are At before it, after it, or both.
+  kBroadcast,  // At -> R
+  kReduce,     // P -> At
+  kGather,     // S -> At
+  kScatter,    // At -> S
+  kSend,       // At -> At
 };
-inline constexpr int kNumStepOps = 10;
+inline constexpr int kNumStepOps = 15;
 std::string_view Name(StepOp op);  // "all_reduce", ...
 // Each Parse function of this file returns INVALID_ARGUMENT for another text.
 absl::StatusOr<StepOp> ParseStepOp(std::string_view name);
 bool IsCollective(StepOp op);
-bool IsReduction(StepOp op);  // all_reduce, reduce_scatter
+bool IsReduction(StepOp op);  // all_reduce, reduce_scatter, reduce
 
 enum class ReduceOrder : uint8_t { kAny, kAscending };
 std::string_view Name(ReduceOrder order);  // "any", "ascending"
@@ -200,7 +206,7 @@ class Plan {
   const Fingerprint& fingerprint() const { return rep_->fingerprint; }
 
   // The text that the fingerprint hashes: meshes, tensor, from, to, and the steps without
-  // costs; for two meshes also the topology.
+  // costs; for two meshes also the topology. Version 2 if the plan has an At, else version 1.
   std::string CanonicalText() const;
 
   friend bool operator==(const Plan& a, const Plan& b) {

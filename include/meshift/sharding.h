@@ -11,7 +11,8 @@
 // of torch.chunk: pieces of ceil(D / n), the last ones short or empty; nested cuts divide a piece
 // again. The offset of an empty piece is the end of the interval that is cut. A ragged cut
 // ("S(0){3,0,5}") is always outermost; its empty pieces begin where the next piece does. One whose
-// sizes are those of the plain cut is stored as "S(0)".
+// sizes are those of the plain cut is stored as "S(0)". Where a mesh dim is At(3,7), the ranks at
+// its other coordinates hold nothing.
 //
 // Sizes and offsets are in elements. Create and Parse refuse an impossible sharding with
 // INVALID_ARGUMENT. A Sharding holds no data. It is an immutable value, whose copies share one
@@ -107,7 +108,8 @@ class Sharding {
   // TensorType::Create; the number of placements differs from the mesh dims; a tensor dim is out of
   // range; an invalid shard order, or a wrong number of them; mixed partial ops (only sum and avg
   // may be mixed); an op that the dtype does not have; two ragged cuts of one tensor dim; a
-  // negative ragged size, or sizes of a wrong number or sum; f4e2m1 with rows that are not of whole
+  // negative ragged size, or sizes of a wrong number or sum; an At without coordinates, or with one
+  // out of range or twice; f4e2m1 with rows that are not of whole
   // bytes, or cut inside a byte.
   static absl::StatusOr<Sharding> Create(DeviceMesh mesh, TensorType tensor,
                                          std::vector<Placement> placements,
@@ -142,11 +144,15 @@ class Sharding {
   // REQUIRES: 0 <= tensor_dim < shape().size()
   absl::Span<const int> CutsOf(int tensor_dim) const { return rep_->cuts[tensor_dim]; }
   bool HasPartial() const;
+  bool HasAt() const;
 
-  // The box that `rank` holds. For a rank outside the mesh: a box of one dim with size 0.
+  // The box that `rank` holds. For a rank outside the mesh: a box of one dim with size 0. For a
+  // rank that an At leaves out: a box whose first size is 0 (of one dim, if the tensor has none).
   Box LocalBox(int64_t rank) const;
   // REQUIRES: one index per mesh dim, each below the dim's size.
   Box BoxAt(absl::Span<const int64_t> coordinate) const;
+  // Whether no At leaves this coordinate out. REQUIRES: as BoxAt.
+  bool HoldsAt(absl::Span<const int64_t> coordinate) const;
   // The number of elements of the largest local box. O(mesh dims + ragged sizes).
   int64_t MaxLocalElements() const;
 

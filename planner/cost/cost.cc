@@ -8,6 +8,7 @@
 #include "planner/cost/cross_cost.h"
 #include "planner/graph/geometry.h"
 #include "planner/plan/crossing.h"
+#include "planner/plan/expanded_plan.h"
 
 namespace meshift {
 namespace {
@@ -171,15 +172,13 @@ int64_t CostModel::BestBandwidth(int level) const {
 }
 
 bool CostModel::IsChosenGather(const State& before, const State& after) const {
-  if (!options_.ragged || !problem_.HasRagged()) return false;
+  if (!options_.ragged) return false;
   const CutLists from = problem_.Cuts(before);
   const CutLists to = problem_.Cuts(after);
-  bool ragged = false;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     if (CommonLength(from.of[k], to.of[k]) < to.of[k].size) return false;
-    ragged |= to.of[k].size == 0 && from.of[k].outermost != CutSizes::kCeil;
   }
-  return ragged;
+  return HasUnlikeBlocks(problem_, to, from);
 }
 
 Traffic CostModel::Measure(StepOp op, const State& before, const State& after) const {
@@ -257,7 +256,7 @@ TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& 
     return parts;
   }
   const CostModel model(*problem, topology, OptionsOf(step));
-  return model.Measure(step.op, problem->source(), problem->target()).time;
+  return model.Measure(OpOnCuts(step.op), problem->source(), problem->target()).time;
 }
 
 }  // namespace meshift

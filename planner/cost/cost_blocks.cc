@@ -91,6 +91,23 @@ int64_t ItemsButSmallest(const Problem& problem, const CutLists& parent, const C
   return most;
 }
 
+// The members that have a block, at most.
+int64_t NumBlocks(const Problem& problem, const CutLists& parent, const CutLists& cut) {
+  int64_t blocks = 1;
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    if (k < problem.num_unit_dims()) continue;
+    for (int i = parent.of[k].size; i < cut.of[k].size; ++i) {
+      const Cut piece = CutOf(problem, cut.of[k], i);
+      int64_t owners = piece.begins.empty() ? piece.size : 0;
+      for (size_t j = 1; j < piece.begins.size(); ++j) {
+        owners += piece.begins[j] > piece.begins[j - 1] ? 1 : 0;
+      }
+      blocks = SaturatingMul(blocks, owners);
+    }
+  }
+  return blocks;
+}
+
 }  // namespace
 
 Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const State& cut_state,
@@ -109,8 +126,8 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
     if (exact) {
       traffic.bytes_sent = SaturatingMul(ItemsButSmallest(problem_, parent, cut),
                                          problem_.item_bytes(cut_state.stage()));
-      // The engine calls a broadcast from, or a reduction to, each member.
-      traffic.TakeMessages(SaturatingMul(n, MessageNs()));
+      // The engine calls a broadcast from, or a reduction to, each member that has a block.
+      traffic.TakeMessages(SaturatingMul(NumBlocks(problem_, parent, cut), MessageNs()));
     }
     traffic.bytes_received = traffic.bytes_sent;
     traffic.Take(times.Blocks(traffic.bytes_sent));
@@ -127,15 +144,14 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
     return traffic;
   };
   if (IsEven(problem_, parent, cut)) return measure(StepSizes::kEven);
-  // Ceil chunks are always padded: padding adds fewer rows than a cut has pieces.
   const Traffic padded = measure(StepSizes::kPadded);
-  bool ragged = false;
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    ragged |= parent.of[k].size == 0 && cut.of[k].outermost != CutSizes::kCeil;
-  }
-  if (!ragged || options_.ragged == StepSizes::kPadded) return padded;
+  if (!HasUnlikeBlocks(problem_, parent, cut)) return padded;
+  // The option is about ragged cuts. The block of an owner is never padded.
+  bool owned = false;
+  for (int k = 0; k < problem_.num_unit_dims(); ++k) owned |= cut.of[k].size > parent.of[k].size;
+  if (!owned && options_.ragged == StepSizes::kPadded) return padded;
   const Traffic exact = measure(StepSizes::kExact);
-  if (options_.ragged == StepSizes::kExact) return exact;
+  if (owned || options_.ragged == StepSizes::kExact) return exact;
   return gather ? Choose(StepOp::kAllGather, cut_state, parent_state, padded, exact)
                 : Choose(StepOp::kReduceScatter, parent_state, cut_state, padded, exact);
 }

@@ -87,12 +87,14 @@ MeshPair::MissingElements MeshPair::CountMissing(const Sharding& before,
   const int64_t contributions = ContributionsOf(before);
   missing.total = static_cast<__int128>(NumElements(after.shape())) * contributions;
   for (int d = 0; d < after.mesh().NumDims(); ++d) {
-    if (!after.placement(d).IsShard()) missing.total *= after.mesh().dim(d).size;
+    const Placement& p = after.placement(d);
+    if (!p.IsShard()) missing.total *= p.IsAt() ? p.coordinates().size() : after.mesh().dim(d).size;
   }
   for (const Shared& rank : shared_) {
     const Box box = after.BoxAt(rank.to);
     const int64_t wanted = SaturatingMul(contributions, box.NumElements());
-    const int64_t held = CommonElements(before.BoxAt(rank.from), box);
+    const Box own = before.BoxAt(rank.from);
+    const int64_t held = own.IsEmpty() || box.IsEmpty() ? 0 : CommonElements(own, box);
     missing.total -= held;
     missing.worst = std::max(missing.worst, wanted - held);
   }

@@ -149,7 +149,7 @@ struct Shapes {
 };
 
 Shapes ShapesOf(const Problem& problem) {
-  const Sharding &from = problem.from(), &to = problem.to();
+  const Sharding &from = problem.cut_from(), &to = problem.cut_to();
   const DeviceMesh& mesh = problem.mesh();
   Shapes shapes{.even = true};
   shapes.reach = Sizes(problem.mesh(), [&](int d) {
@@ -185,12 +185,12 @@ int64_t MoveNs(const Problem& problem, const CostModel& model, const Shapes& sha
   // Each row is assembled by a copy, except at the rows where two messages of a collective meet.
   const Wide meet = Wide{shapes.row} * ranks * ranks;
   const Wide copied = std::max<Wide>(shapes.once - 2 * meet, 0) / ranks;
-  const int64_t bytes = DivUp(copied * BitWidth(problem.from().dtype()), 8);
+  const int64_t bytes = DivUp(copied * BitWidth(problem.cut_from().dtype()), 8);
   int64_t copy_ns = bytes == 0 ? 0 : model.CopyNs(bytes);
   // If moving a byte costs at most as much as copying it, further moves may replace copies.
   if (copy_ns - model.CopyNs(0) > model.TransferNs(bytes)) copy_ns = 0;
   int64_t least = SaturatingAdd(one_ns, std::max(copy_ns, model.CopyNs(0)));
-  const auto copies = [&](int d) { return problem.from().placement(d).IsReplicate(); };
+  const auto copies = [&](int d) { return problem.cut_from().placement(d).IsReplicate(); };
   if (shapes.joined > Sizes(problem.mesh(), copies)) least = SaturatingAdd(least, model.CopyNs(0));
   // One more collective, or enough of them that nothing is copied.
   const int64_t many = meet == 0 ? 1 : std::max<int64_t>(DivUp(shapes.once, meet) - 1, 1);
@@ -208,14 +208,9 @@ int BitsOf(const Problem& problem) {
   return bits;
 }
 
-}  // namespace
-
-int64_t LeastBytesMoved(const Problem& problem) {
-  return DivUp(Task(problem.from(), problem.to()).total * BitsOf(problem), 8);
-}
-
-LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
-                     const CostModel& second, int bits, int64_t reach) {
+// LeastCost() of shardings whose owners are cuts.
+LowerBound LeastCostOnCuts(const Sharding& from, const Sharding& to, const CostModel& first,
+                           const CostModel& second, int bits, int64_t reach) {
   const Task task(from, to);
   if (task.masks) return {};
   std::vector<int64_t> visited;
@@ -258,11 +253,27 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
   return {bound.bytes_sent, SaturatingAdd(first.LeastNs(bound.est_ns), hops_ns)};
 }
 
+}  // namespace
+
+int64_t LeastBytesMoved(const Problem& problem) {
+  return DivUp(Task(problem.cut_from(), problem.cut_to()).total * BitsOf(problem), 8);
+}
+
+LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
+                     const CostModel& second, int bits, int64_t reach) {
+  const UnitDims units = UnitDims::Of({&from, &to});
+  if (units.empty()) return LeastCostOnCuts(from, to, first, second, bits, reach);
+  const absl::StatusOr<Sharding> cut_from = units.Expand(from);
+  const absl::StatusOr<Sharding> cut_to = units.Expand(to);
+  if (!cut_from.ok() || !cut_to.ok()) return {};
+  return LeastCostOnCuts(*cut_from, *cut_to, first, second, bits, reach);
+}
+
 LowerBound LeastCost(const Problem& problem, const CostModel& model) {
   if (problem.source() == problem.target()) return {};
   const Shapes shapes = ShapesOf(problem);
-  LowerBound bound =
-      LeastCost(problem.from(), problem.to(), model, model, BitsOf(problem), shapes.reach);
+  LowerBound bound = LeastCostOnCuts(problem.cut_from(), problem.cut_to(), model, model,
+                                     BitsOf(problem), shapes.reach);
   if (bound.est_ns == 0) {
     // Either a local step makes the target, or a collective: half of an even box is received.
     const int64_t bytes = problem.num_stages() > 1 ? 0 : problem.MaxBytes(problem.target());
@@ -271,7 +282,7 @@ LowerBound LeastCost(const Problem& problem, const CostModel& model) {
                             SaturatingAdd(model.LeastCollectiveNs() + model.LeastHopNs(), half_ns));
   } else if (problem.num_stages() > 1) {
     bound.est_ns = SaturatingAdd(bound.est_ns, model.CopyNs(0));
-  } else if (!problem.from().HasPartial()) {
+  } else if (!problem.cut_from().HasPartial()) {
     bound.est_ns = MoveNs(problem, model, shapes, bound.est_ns);
   }
   return bound;

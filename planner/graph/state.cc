@@ -45,8 +45,19 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
     return Unimplemented("source mesh {} and target mesh {} differ; this version plans on one mesh",
                          from.mesh().ToString(), to.mesh().ToString());
   }
+  for (const Sharding* end : {&from, &to}) {
+    if (!HasManyOwners(*end)) continue;
+    return Unimplemented("no search for At of several coordinates, as in {}", end->ToString());
+  }
   MESHIFT_RETURN_IF_ERROR(CheckCast(from.dtype(), to.dtype()));
-  Problem problem(from, to);
+  UnitDims units = UnitDims::Of({&from, &to});
+  Sharding cut_from = from;
+  Sharding cut_to = to;
+  if (!units.empty()) {
+    MESHIFT_ASSIGN_OR_RETURN(cut_from, units.Expand(from));
+    MESHIFT_ASSIGN_OR_RETURN(cut_to, units.Expand(to));
+  }
+  Problem problem(from, to, std::move(units), std::move(cut_from), std::move(cut_to));
   const DeviceMesh& mesh = from.mesh();
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if (mesh.dim(d).size == 1) continue;
@@ -58,9 +69,11 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
           s.ToString(), t.ToString(), mesh.dim(d).name);
     }
     // At a crossing the planner chose the shard itself. It is gathered before it is masked.
-    if (s.IsShard() && t.IsPartial() && t.op() == ReduceOp::kAvg && !ends_at_crossing) {
-      return InvalidArgument("{} -> {} on mesh dim '{}': a shard cannot become a partial average",
-                             s.ToString(), t.ToString(), mesh.dim(d).name);
+    if ((s.IsShard() || s.IsAt()) && t.IsPartial() && t.op() == ReduceOp::kAvg &&
+        !ends_at_crossing) {
+      return InvalidArgument("{} -> {} on mesh dim '{}': {} cannot become a partial average",
+                             s.ToString(), t.ToString(), mesh.dim(d).name,
+                             s.IsAt() ? "what one coordinate holds" : "a shard");
     }
     problem.sizes_.push_back(mesh.dim(d).size);
     problem.mesh_dims_.push_back(d);
@@ -69,8 +82,9 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
     return Unimplemented("mesh {} has {} dims of size > 1; this version plans for at most {}",
                          mesh.ToString(), problem.num_dims(), kMaxStateDims);
   }
-  problem.SetBegins(from, CutSizes::kSource);
-  problem.SetBegins(to, CutSizes::kTarget);
+  problem.has_ragged_ = problem.HasOwners();
+  problem.SetBegins(problem.cut_from_, CutSizes::kSource);
+  problem.SetBegins(problem.cut_to_, CutSizes::kTarget);
   for (const Sharding* sharding : {&from, &to}) {
     const int64_t choices = RaggedChoices(*sharding);
     if (choices <= kMaxRaggedChoices) continue;
@@ -78,8 +92,8 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
         "the ragged cuts of {} make {} different boxes; this version plans for at most {}",
         sharding->PlacementsText(), choices, kMaxRaggedChoices);
   }
-  problem.source_ = problem.ToState(from, CutSizes::kSource);
-  problem.target_ = problem.ToState(to, CutSizes::kTarget);
+  problem.source_ = problem.ToState(problem.cut_from_, CutSizes::kSource);
+  problem.target_ = problem.ToState(problem.cut_to_, CutSizes::kTarget);
   MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype, ends_at_crossing));
   const auto summed = [](ReduceOp op) { return op == ReduceOp::kAvg ? ReduceOp::kSum : op; };
   for (int d = 0; d < problem.num_dims(); ++d) {
@@ -124,6 +138,12 @@ void Problem::ChooseCandidates() {
   for (const int k : candidate_dims_) {
     if (largest_dim_ < 0 || extent(k) > extent(largest_dim_)) largest_dim_ = k;
   }
+  may_cut_.assign(tensor_rank(), (DimMask{1} << num_dims()) - 1);
+  for (int unit = 0; unit < num_unit_dims(); ++unit) {
+    const auto own =
+        std::find(mesh_dims_.begin(), mesh_dims_.end(), units_.MeshDimOf(unit, mesh()));
+    may_cut_[unit] = DimMask{1} << (own - mesh_dims_.begin());
+  }
 }
 
 absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool ends_at_crossing) {
@@ -157,7 +177,7 @@ absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool ends_at_
         "by the cast from {} to {}",
         from_.ToString(), to_.ToString(), Name(dtypes_[i]), Name(dtypes_[i + 1]));
   }
-  extents_.assign(to_.shape().begin(), to_.shape().end());
+  extents_.assign(cut_to_.shape().begin(), cut_to_.shape().end());
   for (const DType dtype : dtypes_) item_bytes_.push_back(std::max(BitWidth(dtype) / 8, 1));
   least_item_bytes_ = *std::min_element(item_bytes_.begin(), item_bytes_.end());
   if (source == DType::kF4E2M1) extents_.back() /= 2;  // Sharding ensures whole bytes
@@ -204,7 +224,7 @@ void Problem::SetBegins(const Sharding& sharding, CutSizes ragged) {
   for (int d = 0; d < num_dims(); ++d) {
     const Placement& p = sharding.placement(mesh_dims_[d]);
     if (!p.IsShard() || !p.IsRagged()) continue;
-    if (ragged == CutSizes::kTarget && p == from_.placement(mesh_dims_[d])) continue;
+    if (ragged == CutSizes::kTarget && p == cut_from_.placement(mesh_dims_[d])) continue;
     const bool in_pairs =
         from_.dtype() == DType::kF4E2M1 && p.tensor_dim() + 1 == tensor_rank();  // whole bytes
     begins.resize(num_dims());
@@ -216,7 +236,7 @@ void Problem::SetBegins(const Sharding& sharding, CutSizes ragged) {
 
 bool Problem::HasCut(int d, int k, CutSizes sizes) const {
   if (sizes == CutSizes::kCeil) return true;
-  const Sharding& sharding = sizes == CutSizes::kSource ? from_ : to_;
+  const Sharding& sharding = sizes == CutSizes::kSource ? cut_from_ : cut_to_;
   return !begins(d, sizes).empty() && sharding.placement(mesh_dims_[d]).tensor_dim() == k;
 }
 
@@ -276,7 +296,7 @@ State Problem::WithCuts(const State& base, const CutLists& cuts) const {
 
 Sharding Problem::ToSharding(const State& state) const {
   if (state == target_) return to_;
-  std::vector<Placement> placements(to_.placements().begin(), to_.placements().end());
+  std::vector<Placement> placements(cut_to_.placements().begin(), cut_to_.placements().end());
   std::vector<meshift::Cuts> cuts(tensor_rank());
   for (int d = 0; d < num_dims(); ++d) {
     Placement& p = placements[mesh_dims_[d]];
@@ -284,7 +304,7 @@ Sharding Problem::ToSharding(const State& state) const {
       const CutSizes sizes = state.cut_sizes(d);
       p = sizes == CutSizes::kCeil
               ? Placement::Shard(state.tensor_dim(d))
-              : (sizes == CutSizes::kSource ? from_ : to_).placement(mesh_dims_[d]);
+              : (sizes == CutSizes::kSource ? cut_from_ : cut_to_).placement(mesh_dims_[d]);
     } else if (state.IsPartial(d)) {
       p = Placement::Partial(state.op(d));
     } else {
@@ -295,17 +315,20 @@ Sharding Problem::ToSharding(const State& state) const {
   const CutLists& wanted = target_cuts();
   for (int k = 0; k < tensor_rank(); ++k) {
     if (mine.of[k] == wanted.of[k]) {
-      cuts[k].assign(to_.CutsOf(k).begin(), to_.CutsOf(k).end());
+      cuts[k].assign(cut_to_.CutsOf(k).begin(), cut_to_.CutsOf(k).end());
       continue;
     }
     for (int i = 0; i < mine.of[k].size; ++i) cuts[k].push_back(mesh_dims_[mine.of[k][i]]);
-    for (int mesh_dim : to_.CutsOf(k)) {
+    for (int mesh_dim : cut_to_.CutsOf(k)) {
       if (mesh().dim(mesh_dim).size == 1) cuts[k].push_back(mesh_dim);
     }
   }
-  const TensorType tensor{dtype(state.stage()), to_.shape()};
+  const TensorType tensor{dtype(state.stage()), cut_to_.shape()};
+  const auto collapsed = [&](const Sharding& expanded) {
+    return units_.empty() ? expanded : units_.Collapse(expanded, {&from_, &to_});
+  };
   absl::StatusOr<Sharding> sharding = Sharding::Create(mesh(), tensor, placements, cuts);
-  if (sharding.ok()) return *std::move(sharding);
+  if (sharding.ok()) return collapsed(*sharding);
   // The target's partial ops on mesh dims of size 1 may conflict with those of this state, or not
   // exist for this dtype.
   for (int d = 0; d < mesh().NumDims(); ++d) {
@@ -313,7 +336,8 @@ Sharding Problem::ToSharding(const State& state) const {
       placements[d] = Placement::Replicate();
     }
   }
-  return Sharding::Create(mesh(), tensor, std::move(placements), std::move(cuts)).value();
+  return collapsed(
+      Sharding::Create(mesh(), tensor, std::move(placements), std::move(cuts)).value());
 }
 
 int64_t Problem::CountMaxItems(const State& state) const {

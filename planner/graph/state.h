@@ -31,6 +31,7 @@
 #include "base/work_budget.h"
 #include "meshift/sharding.h"
 #include "placement/cuts.h"
+#include "placement/unit_dims.h"
 
 namespace meshift {
 
@@ -151,16 +152,17 @@ class Problem {
   // INVALID_ARGUMENT: the shapes differ, a cast or a reduction does not exist, or `to` cannot be
   // reached from `from`. It cannot if the op of a partial mesh dim would change, a shard would
   // become a partial average, or a cast would round contributions that stay partial.
-  // UNIMPLEMENTED: two meshes, more than kMaxStateDims mesh dims of size > 1, or ragged cuts that
-  // make more than 2^20 different boxes. Messages name the value and the rule.
+  // UNIMPLEMENTED: two meshes, more than kMaxStateDims mesh dims of size > 1, ragged cuts that make
+  // more than 2^20 different boxes, more than kMaxTensorRank dims with the unit dims, or At of
+  // several coordinates. Messages name the value and the rule.
   static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype = std::nullopt,
                                         bool ends_at_crossing = false);
 
   int num_dims() const { return static_cast<int>(sizes_.size()); }
   int64_t size(int d) const { return sizes_[d]; }
-  int mesh_dim(int d) const { return mesh_dims_[d]; }  // index in the mesh
-  int tensor_rank() const { return static_cast<int>(to_.shape().size()); }
+  int mesh_dim(int d) const { return mesh_dims_[d]; }                           // index in the mesh
+  int tensor_rank() const { return static_cast<int>(cut_to_.shape().size()); }  // with unit dims
   // In items. An item is an element; for f4e2m1, a pair of elements along the last tensor dim.
   int64_t extent(int tensor_dim) const { return extents_[tensor_dim]; }
   // The dtypes of the value in sequence, each different from the one before. The value has dtype(i)
@@ -179,10 +181,15 @@ class Problem {
   const DeviceMesh& mesh() const { return to_.mesh(); }
   const Sharding& from() const { return from_; }
   const Sharding& to() const { return to_; }
+  // The same with each owner as a cut of a unit dim (placement/unit_dims.h), as states have them.
+  const Sharding& cut_from() const { return cut_from_; }
+  const Sharding& cut_to() const { return cut_to_; }
+  bool HasOwners() const { return !units_.empty(); }
+  int num_unit_dims() const { return units_.size(); }  // the first tensor dims
   const State& source() const { return source_; }
   const State& target() const { return target_; }
 
-  // Whether source or target have a ragged cut.
+  // Whether source or target have a ragged cut or an owner.
   bool HasRagged() const { return has_ragged_; }
   // The offsets of the pieces of mesh dim d's ragged cut, and the end of the last piece: size(d) +
   // 1 numbers of items. Empty if d has no cut of these sizes.
@@ -191,6 +198,8 @@ class Problem {
     const auto& begins = begins_[sizes == CutSizes::kSource ? 0 : 1];
     return begins.empty() ? absl::Span<const int64_t>() : begins[d];
   }
+  // The mesh dims that plans may cut tensor dim k by: a unit dim by its own, others by all.
+  DimMask MayCut(int k) const { return may_cut_[k]; }
   // Whether mesh dim d may cut tensor dim k, as its outermost cut, into pieces of `sizes`.
   bool HasCut(int d, int k, CutSizes sizes) const;
   // Whether outermost cuts of one tensor dim by mesh dims d and e make the same pieces.
@@ -234,8 +243,9 @@ class Problem {
   const CutLists& target_cuts() const { return ends_[1].cuts; }
   // The state with these cuts. Mesh dims in no list are as in `base`, or R if they cut in `base`.
   State WithCuts(const State& base, const CutLists& cuts) const;
-  // `state` as a sharding of the mesh, in the dtype of its stage. Mesh dims of size 1 are as in the
-  // target; if an op of a partial one does not fit, all partial ones are R. REQUIRES:
+  // `state` as a sharding of the mesh, in the dtype of its stage, without unit dims. An owner is
+  // written as in source or target if it is the same there, else as At. Mesh dims of size 1 are as
+  // in the target; if an op of a partial one does not fit, all partial ones are R. REQUIRES:
   // IsAligned(state).
   Sharding ToSharding(const State& state) const;
   // Items of the largest local box.
@@ -261,7 +271,13 @@ class Problem {
   bool HasWorkLeft() const { return budget_ == nullptr || !budget_->exhausted(); }
 
  private:
-  Problem(Sharding from, Sharding to) : from_(std::move(from)), to_(std::move(to)) {}
+  Problem(const Sharding& from, const Sharding& to, UnitDims units, Sharding cut_from,
+          Sharding cut_to)
+      : from_(from),
+        to_(to),
+        units_(std::move(units)),
+        cut_from_(std::move(cut_from)),
+        cut_to_(std::move(cut_to)) {}
   State ToState(const Sharding& sharding, CutSizes ragged) const;
   void SetBegins(const Sharding& sharding, CutSizes ragged);
   // Sets dtypes, extents and the target's stage. REQUIRES: source and target are set.
@@ -272,10 +288,14 @@ class Problem {
 
   Sharding from_;
   Sharding to_;
+  UnitDims units_;
+  Sharding cut_from_;
+  Sharding cut_to_;
   absl::InlinedVector<int64_t, kMaxStateDims> sizes_;
   absl::InlinedVector<int, kMaxStateDims> mesh_dims_;
   absl::InlinedVector<int, 6> candidate_dims_;
   int largest_dim_ = -1;
+  absl::InlinedVector<DimMask, 6> may_cut_;
   absl::InlinedVector<int64_t, 6> extents_;
   absl::InlinedVector<DType, 3> dtypes_;
   absl::InlinedVector<int64_t, 3> item_bytes_;

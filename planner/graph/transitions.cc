@@ -42,6 +42,15 @@ bool IsPermutation(const Problem& problem, const State& before, const State& aft
   return true;
 }
 
+bool HasUnlikeBlocks(const Problem& problem, const CutLists& parent, const CutLists& cut) {
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    if (cut.of[k].size == parent.of[k].size) continue;
+    if (k < problem.num_unit_dims()) return true;
+    if (parent.of[k].size == 0 && cut.of[k].outermost != CutSizes::kCeil) return true;
+  }
+  return false;
+}
+
 bool IsEven(const Problem& problem, const CutLists& before, const CutLists& after) {
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     if (problem.extent(k) == 0) return true;

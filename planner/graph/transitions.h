@@ -47,6 +47,11 @@ DimMask StepDims(const Problem& problem, StepOp op, const State& before, const S
 // of each tensor dim before and after make equal pieces pairwise.
 bool IsPermutation(const Problem& problem, const State& before, const State& after);
 
+// Whether the blocks of a gather from `cut` to `parent`, or of a scatter back, have such different
+// sizes that blocks of exact sizes may be cheaper than padded ones: those of a ragged cut or an
+// owner. Padding other ceil chunks adds fewer rows than a cut has pieces.
+bool HasUnlikeBlocks(const Problem& problem, const CutLists& parent, const CutLists& cut);
+
 // Whether, along each tensor dim whose cuts change, the cuts before divide each piece of the common
 // cuts into equal pieces, and so do the cuts after; true if there is no item.
 bool IsEven(const Problem& problem, const CutLists& before, const CutLists& after);

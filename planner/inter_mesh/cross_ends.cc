@@ -142,6 +142,12 @@ MeshDims Joined(const MeshDims& a, const MeshDims& b) {
   return joined;
 }
 
+// The mesh dims that are cut or owned.
+MeshDims CutDims(const Sharding& sharding) {
+  return Joined(DimsThatAre(sharding, Placement::Kind::kShard),
+                DimsThatAre(sharding, Placement::Kind::kAt));
+}
+
 std::vector<MeshDims> Subsets(const MeshDims& dims) {
   std::vector<MeshDims> subsets;
   if (dims.size() > kMaxSubsetDims) {
@@ -172,7 +178,7 @@ std::vector<Sharding> CrossSources(const Sharding& from, DType dtype) {
     Add(from, dtype, {}, k, idle, &list);
     Add(from, dtype, {}, k, Joined(idle, partial), &list);
   }
-  MeshDims all = Joined(Joined(idle, partial), DimsThatAre(from, Placement::Kind::kShard));
+  MeshDims all = Joined(Joined(idle, partial), CutDims(from));
   std::sort(all.begin(), all.end());
   AddAssignments(from, dtype, {}, all, &list);
   return list;
@@ -185,7 +191,7 @@ std::vector<Sharding> PartialSources(const Sharding& from, DType dtype, bool at_
   const MeshDims idle = DimsThatAre(from, Placement::Kind::kReplicate);
   Add(from, dtype, partial, 0, {}, &list);
   for (const int k : TensorDims(from)) Add(from, dtype, partial, k, idle, &list);
-  MeshDims others = Joined(idle, DimsThatAre(from, Placement::Kind::kShard));
+  MeshDims others = Joined(idle, CutDims(from));
   std::sort(others.begin(), others.end());
   AddAssignments(from, dtype, partial, others, &list);
   if (at_once || partial.size() == 1) return list;
@@ -220,7 +226,7 @@ std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
     Add(to, dtype, {}, k, masked, &list);
     for (const MeshDims& dims : gathered) Add(to, dtype, {}, k, Joined(masked, dims), &list);
   }
-  MeshDims all = Joined(Joined(masked, replicated), DimsThatAre(to, Placement::Kind::kShard));
+  MeshDims all = Joined(Joined(masked, replicated), CutDims(to));
   std::sort(all.begin(), all.end());
   AddAssignments(to, dtype, {}, all, &list);
   return list;

@@ -492,23 +492,10 @@ Plan InterMeshPlanner::Assemble(const Priced& priced) const {
                /*mesh=*/0);
   const Sharding& before = pair.first->problem.to();
   const bool ends = pair.second->path->moves.empty();
-  Step step{.op = StepOp::kRelabel,
-            .mesh = 1,
-            .sizes = traffic.sizes,
-            .after = ends ? to_ : pair.second->problem.from(),
-            .bytes_in = LargestBytes(before, before.dtype()),
-            .bytes_out = LargestBytes(pair.second->problem.from(), before.dtype()),
-            .bytes_sent = traffic.bytes_sent,
-            .est_ns = traffic.est_ns};
-  if (!crossing.messages().empty()) {
-    step.op = StepOp::kExchange;
-    step.group_size = meshes_.union_size();
-    step.groups = 1;
-    step.wire_dtype = before.dtype();
-  }
+  Step step = CrossingStep(crossing, traffic, before, ends ? to_ : pair.second->problem.from(),
+                           meshes_.union_size(), options_.reduce_block);
   std::string why = pair.first->choice.why;
   if (crossing.contributions() > 1) {
-    SetReduction(before, options_.reduce_block, &step);
     why = plain_->why;
     if (why.empty()) {
       why = "contributions are combined in ascending order by every rank that receives them";
@@ -527,6 +514,29 @@ Plan InterMeshPlanner::Assemble(const Priced& priced) const {
 }
 
 }  // namespace
+
+Step CrossingStep(const Crossing& crossing, const Traffic& traffic, const Sharding& before,
+                  const Sharding& after, int64_t num_ranks, int64_t reduce_block) {
+  const auto bytes = [&](const Sharding& sharding) {
+    return SaturatingBytes(before.dtype(), sharding.MaxLocalElements());
+  };
+  Step step{.op = StepOp::kRelabel,
+            .mesh = 1,
+            .sizes = traffic.sizes,
+            .after = after,
+            .bytes_in = bytes(before),
+            .bytes_out = bytes(after),
+            .bytes_sent = traffic.bytes_sent,
+            .est_ns = traffic.est_ns};
+  if (!crossing.messages().empty()) {
+    step.op = StepOp::kExchange;
+    step.group_size = num_ranks;
+    step.groups = 1;
+    step.wire_dtype = before.dtype();
+  }
+  if (crossing.contributions() > 1) SetReduction(before, reduce_block, &step);
+  return step;
+}
 
 absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
                                                  const PlannerOptions& options,

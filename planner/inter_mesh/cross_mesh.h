@@ -28,7 +28,9 @@
 #include "meshift/plan.h"
 #include "meshift/planner_options.h"
 #include "meshift/sharding.h"
+#include "planner/cost/cost.h"
 #include "planner/groups/plan_groups.h"
+#include "planner/plan/crossing.h"
 
 namespace meshift {
 
@@ -58,6 +60,12 @@ absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, const PlanGroups& groups,
                                    const CrossLimits& limits, WorkBudget& budget,
                                    bool* is_done = nullptr);
+
+// The step of a crossing from `before` to `after`, which costs `traffic`. If `before` is partial,
+// the receivers add the contributions in order, in blocks of `reduce_block`. `num_ranks`: of both
+// meshes together.
+Step CrossingStep(const Crossing& crossing, const Traffic& traffic, const Sharding& before,
+                  const Sharding& after, int64_t num_ranks, int64_t reduce_block);
 
 // Returns a text; plans with equal texts count as the same.
 using LabelFn = absl::FunctionRef<std::string(const Plan&)>;

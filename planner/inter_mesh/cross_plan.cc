@@ -6,8 +6,10 @@
 
 #include "base/status.h"
 #include "meshift/status.h"
+#include "placement/unit_dims.h"
 #include "planner/cost/path_cost.h"
 #include "planner/groups/plan_groups.h"
+#include "planner/inter_mesh/cross_many_owners.h"
 #include "planner/inter_mesh/cross_mesh.h"
 #include "planner/intra_mesh/assemble.h"
 #include "planner/limits/limited_planner.h"
@@ -103,6 +105,9 @@ absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
   MESHIFT_RETURN_IF_ERROR(ChargeRanks(from, to, budget));
   MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
                            GroupsOf({from.mesh(), to.mesh()}, options, budget));
+  if (HasManyOwners(from) || HasManyOwners(to)) {
+    return CrossManyOwners(from, to, options, budget);
+  }
   return CrossPlans(from, to, options, groups, budget).Cheapest();
 }
 
@@ -112,6 +117,12 @@ absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& t
   MESHIFT_RETURN_IF_ERROR(ChargeRanks(from, to, budget));
   MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
                            GroupsOf({from.mesh(), to.mesh()}, options, budget));
+  if (HasManyOwners(from) || HasManyOwners(to)) {
+    PlannerOptions unlimited = options;
+    unlimited.max_memory.reset();
+    MESHIFT_ASSIGN_OR_RETURN(const Plan plan, CrossManyOwners(from, to, unlimited, budget));
+    return plan.total().peak_bytes;
+  }
   MESHIFT_ASSIGN_OR_RETURN(const Least<Plan> least,
                            CrossPlans(from, to, options, groups, budget).LeastWorkspace());
   return least.solution.total().peak_bytes;

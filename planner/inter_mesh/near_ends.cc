@@ -100,16 +100,18 @@ std::vector<int> LongestDims(const Shape& shape, size_t most) {
   return dims;
 }
 
-// Divides `length` rows evenly among the near coordinates; the others get 0.
-Placement::Sizes EvenlyOverNear(const std::vector<bool>& near, int64_t length) {
+// Divides tensor dim k of `length` rows evenly among the near coordinates; the others get 0. One
+// near coordinate gets the whole value.
+Placement OverNear(int k, const std::vector<bool>& near, int64_t length) {
   const int64_t owners = std::count(near.begin(), near.end(), true);
+  if (owners == 1) return Placement::At({std::find(near.begin(), near.end(), true) - near.begin()});
   const int64_t share = length / owners + (length % owners == 0 ? 0 : 1);
   Placement::Sizes sizes;
   for (const bool is_near : near) {
     sizes.push_back(is_near ? std::min(share, length) : 0);
     length -= sizes.back();
   }
-  return sizes;
+  return Placement::RaggedShard(k, std::move(sizes));
 }
 
 // Collects the ends, each once.
@@ -133,8 +135,7 @@ class Ends {
       std::vector<Placement> placements(end_.mesh().NumDims(), Placement::Replicate());
       for (size_t i = 0; i < few.size(); ++i) {
         const int k = dims[(i + shift) % dims.size()];
-        placements[few[i]] =
-            Placement::RaggedShard(k, EvenlyOverNear(near[few[i]], end_.shape()[k]));
+        placements[few[i]] = OverNear(k, near[few[i]], end_.shape()[k]);
       }
       Add(placements);
       for (const int k : dims) {

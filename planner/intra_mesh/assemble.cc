@@ -10,6 +10,7 @@
 #include "placement/cast.h"
 #include "planner/cost/lower_bound.h"
 #include "planner/graph/transitions.h"
+#include "planner/plan/expanded_plan.h"
 #include "planner/plan/memory_limit.h"
 #include "planner/plan/workspace.h"
 #include "planner/search/value_rule.h"
@@ -17,8 +18,10 @@
 namespace meshift {
 namespace {
 
+// `placed`: `before` as a sharding.
 Step MakeStep(const Problem& problem, const CostModel& model, int mesh, StepOp op,
-              const State& before, const State& after, const Traffic& traffic) {
+              const State& before, const Sharding& placed, const State& after,
+              const Traffic& traffic) {
   const DimMask dims = StepDims(problem, op, before, after);
   Step step{.op = op, .mesh = mesh, .sizes = traffic.sizes, .after = problem.ToSharding(after)};
   int64_t divisor = 1;
@@ -37,8 +40,12 @@ Step MakeStep(const Problem& problem, const CostModel& model, int mesh, StepOp o
   }
   const CutLists cuts_before = problem.Cuts(before);
   const CutLists cuts_after = problem.Cuts(after);
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
+  for (int k = 0; k < problem.tensor_rank() && !problem.HasOwners(); ++k) {
     if (!(cuts_before.of[k] == cuts_after.of[k])) step.tensor_dims.push_back(k);
+  }
+  if (problem.HasOwners()) {
+    step.tensor_dims = ChangedTensorDims(placed, step.after);
+    step.op = OpFor(step, placed);
   }
   if (IsCollective(op)) {
     step.group_size = model.GroupSize(dims);
@@ -105,9 +112,10 @@ void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const
   const bool blocks = choice.ordered && options_.reduce_block > 0;
   fields_.steps.reserve(fields_.steps.size() + path.moves.size());
   State before = problem.source();
+  Sharding placed = problem.from();
   for (const auto& [op, after] : path.moves) {
     const Traffic traffic = model.Measure(op, before, after);
-    Step step = MakeStep(problem, model, mesh, op, before, after, traffic);
+    Step step = MakeStep(problem, model, mesh, op, before, placed, after, traffic);
     if (blocks && IsReduction(op)) step.reduce_block = options_.reduce_block;
     if (IsReduction(op)) {
       const DimMask dims = StepDims(problem, op, before, after);
@@ -122,9 +130,10 @@ void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const
         }
         fields_.why = fmt::format(
             "step {}, the {} over {}, is computed by several groups: {} is replicated there",
-            fields_.steps.size(), Name(op), DimNames(problem, step), idle);
+            fields_.steps.size(), Name(step.op), DimNames(problem, step), idle);
       }
     }
+    placed = step.after;
     AddStep(std::move(step), traffic.send_pack_bytes, traffic.receive_pack_bytes);
     before = after;
   }

@@ -7,9 +7,11 @@
 
 #include "base/checked_math.h"
 #include "meshift/status.h"
+#include "placement/unit_dims.h"
 #include "planner/cost/cost.h"
 #include "planner/intra_mesh/assemble.h"
 #include "planner/intra_mesh/fallbacks.h"
+#include "planner/intra_mesh/many_owners.h"
 #include "planner/intra_mesh/mesh_paths.h"
 #include "planner/intra_mesh/mesh_problem.h"
 #include "planner/intra_mesh/per_dim.h"
@@ -57,6 +59,9 @@ absl::StatusOr<MeshProblem> MeshProblem::Create(const Sharding& from, const Shar
 absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options, WorkBudget& budget,
                                     PathSourceFn path_source) {
+  if (HasManyOwners(from) || HasManyOwners(to)) {
+    return PlanManyOwners(from, to, options, budget, path_source);
+  }
   MESHIFT_ASSIGN_OR_RETURN(const MeshProblem on_mesh,
                            MeshProblem::Create(from, to, options, budget));
   if (options.planner == PlannerKind::kPerDim) return PlanPerDimOnMesh(on_mesh, options);
@@ -87,6 +92,13 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
 absl::StatusOr<int64_t> LeastMemoryOnMesh(const Sharding& from, const Sharding& to,
                                           const PlannerOptions& options, WorkBudget& budget) {
   PlannerOptions unlimited = options;
+  if (HasManyOwners(from) || HasManyOwners(to)) {
+    unlimited.max_memory.reset();
+    MESHIFT_ASSIGN_OR_RETURN(
+        const Plan plan, PlanManyOwners(from, to, unlimited, budget,
+                                        [](const Problem&, FindPathFn find) { return find(); }));
+    return plan.total().peak_bytes;
+  }
   unlimited.max_memory = INT64_MAX;
   MESHIFT_ASSIGN_OR_RETURN(const MeshProblem on_mesh,
                            MeshProblem::Create(from, to, unlimited, budget));

@@ -17,6 +17,7 @@ int64_t TensorBytes(const Sharding& sharding) {
 }
 
 int64_t LeastTensorBytes(const Sharding& sharding) {
+  if (sharding.HasAt()) return 0;
   int64_t elements = 1;
   for (int k = 0; k < static_cast<int>(sharding.shape().size()); ++k) {
     const Lengths lengths = PieceLengths(sharding.shape()[k], CutsOf(sharding, k).All());

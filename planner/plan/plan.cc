@@ -16,13 +16,15 @@
 #include <memory>
 
 #include "base/status.h"
+#include "planner/plan/expanded_plan.h"
 
 namespace meshift {
 namespace {
 
 constexpr std::array<std::string_view, kNumStepOps> kStepOpNames = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute",
-    "exchange",   "slice",          "mask",       "cast",       "relabel"};
+    "exchange",   "slice",          "mask",       "cast",       "relabel",
+    "broadcast",  "reduce",         "gather",     "scatter",    "send"};
 constexpr std::array<std::string_view, 2> kReduceOrderNames = {"any", "ascending"};
 constexpr std::array<std::string_view, 3> kStepSizesNames = {"even", "padded", "exact"};
 
@@ -150,7 +152,7 @@ void AddStep(const Step& s, const Sharding& to, std::string_view to_placements, 
 
 // Writes Plan::CanonicalText().
 void AddCanonical(const PlanFields& f, Text* text) {
-  text->Add("meshift.plan 1\n");
+  text->Add(HasAt(f) ? "meshift.plan 2\n" : "meshift.plan 1\n");
   for (const DeviceMesh& mesh : f.meshes) {
     text->Add("mesh ");
     text->Add(mesh.ToString());
@@ -190,9 +192,11 @@ absl::StatusOr<StepOp> ParseStepOp(std::string_view name) {
   return FindName<StepOp>(kStepOpNames, name, "op");
 }
 
-bool IsCollective(StepOp op) { return op <= StepOp::kExchange; }
+bool IsCollective(StepOp op) { return op <= StepOp::kExchange || op >= StepOp::kBroadcast; }
 
-bool IsReduction(StepOp op) { return op == StepOp::kAllReduce || op == StepOp::kReduceScatter; }
+bool IsReduction(StepOp op) {
+  return op == StepOp::kAllReduce || op == StepOp::kReduceScatter || op == StepOp::kReduce;
+}
 
 bool IsCrossing(const Step& step) {
   return step.op == StepOp::kRelabel || (step.op == StepOp::kExchange && step.mesh_dims.empty());

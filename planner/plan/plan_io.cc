@@ -14,6 +14,7 @@
 #include "base/parse_json.h"
 #include "base/status.h"
 #include "meshift/status.h"
+#include "planner/plan/expanded_plan.h"
 #include "planner/plan/option_table.h"
 
 namespace meshift {
@@ -21,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // the newest; plans without At are of version 1
 constexpr std::string_view kFormat = "meshift.plan";
 
 // --- Writing ---
@@ -433,7 +434,7 @@ std::string PlanToJson(const Plan& plan, int indent) {
   total["workspace_bytes"] = f.total.workspace_bytes;
   const Json root = {
       {"format", std::string(kFormat)},
-      {"version", kVersion},
+      {"version", HasAt(f) ? kVersion : 1},
       {"fingerprint", plan.fingerprint().ToString()},
       {"meshes", std::move(meshes)},
       {"tensor", {{"dtype", std::string(Name(f.from.dtype()))}, {"shape", std::move(shape)}}},

@@ -161,7 +161,7 @@ TEST(PlanIoTest, BadTextNamesStepAndRule) {
             {},
             "key 'steps' appears twice"},
            {"{\"format\":" + std::string(1'000'000, '['), "format", {}, "deeper than 100"},
-           {with("\"version\":1", "\"version\":2"), "format", {}, "version 2 is newer"},
+           {with("\"version\":1", "\"version\":3"), "format", {}, "version 3 is newer"},
            {with("\"version\":1", "\"version\":0"), "format", {}, "version 0"},
            {with("meshift.plan", "x.plan"), "format", {}, "'x.plan'"},
            {with("\"tensor\"", "\"tensour\""), "format", {}, "'tensor' is missing"},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text_table.h"
+#include "planner/plan/expanded_plan.h"
 #include "planner/plan/option_table.h"
 #include "planner/plan/plan_text_parts.h"
 
@@ -120,10 +121,10 @@ std::string PlanStepsTable(const Plan& plan) {
 }
 
 std::string PlanPreamble(const Plan& plan, std::string_view verb) {
-  std::string text =
-      fmt::format("# meshift {}: {}, {} -> {}\n", verb, plan.from().tensor().ToString(),
-                  ShardingText(plan, plan.fields().from_mesh, plan.from()),
-                  ShardingText(plan, plan.fields().to_mesh, plan.to()));
+  std::string text = fmt::format(
+      "# meshift {}{}: {}, {} -> {}\n", verb, verb == "plan" && HasAt(plan.fields()) ? " 2" : "",
+      plan.from().tensor().ToString(), ShardingText(plan, plan.fields().from_mesh, plan.from()),
+      ShardingText(plan, plan.fields().to_mesh, plan.to()));
   for (const DeviceMesh& mesh : plan.meshes()) {
     text += fmt::format("# mesh {} ({} rank{})\n", mesh.ToString(), mesh.NumRanks(),
                         mesh.NumRanks() == 1 ? "" : "s");

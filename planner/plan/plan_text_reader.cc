@@ -22,6 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kTitle = "# meshift plan: ";
+constexpr std::string_view kTitle2 = "# meshift plan 2: ";  // with At
 
 class Reader {
  public:
@@ -393,7 +394,10 @@ absl::Status Reader::ReadPromise() {
 absl::StatusOr<Json> Reader::Read() {
   plan_["meshes"] = Json::array();
   plan_["steps"] = Json::array();
-  if (!NextLine() || !Take(kTitle)) {
+  const bool has_line = NextLine();
+  if (has_line && Take(kTitle2)) {
+    plan_["version"] = 2;
+  } else if (!has_line || !Take(kTitle)) {
     if (Take("# meshift plan ")) {
       return Fault(fmt::format("the text form {} is newer than this version", Until(":")),
                    absl::StatusCode::kUnimplemented);

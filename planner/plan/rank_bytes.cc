@@ -14,16 +14,23 @@
 #include "meshift/topology.h"
 #include "placement/cuts.h"
 #include "planner/plan/crossing.h"
+#include "planner/plan/expanded_plan.h"
 
 namespace meshift {
 namespace {
 
-// By tensor dim: the mesh dims of the cuts that the step removes, and of those that it adds.
+// By tensor dim: the mesh dims of the cuts that the step removes, and of those that it adds. Then
+// the mesh dims whose At it changes.
 std::vector<MovedMeshDims> MovedDimsOf(const Sharding& before, const Sharding& after) {
   std::vector<MovedMeshDims> moved;
   for (int k = 0; k < static_cast<int>(before.shape().size()); ++k) {
     const StepCuts cuts = CutsOfStep(before, after, k);
     moved.push_back({cuts.before.mesh_dims, cuts.after.mesh_dims});
+  }
+  for (int d = 0; d < before.mesh().NumDims(); ++d) {
+    if (before.placement(d).IsAt() && before.placement(d) != after.placement(d)) {
+      moved.push_back({{d}, {}});
+    }
   }
   return moved;
 }
@@ -54,6 +61,7 @@ class BlocksOfRank {
  public:
   BlocksOfRank(const Step& step, const Sharding& before, int64_t rank, const Coordinate& at)
       : step_(step),
+        op_(OpOnCuts(step.op)),
         before_(before),
         mesh_(before.mesh()),
         dims_(step.mesh_dims.begin(), step.mesh_dims.end()),
@@ -63,11 +71,11 @@ class BlocksOfRank {
   }
 
   int64_t Sent() const {
-    if (IsReduction(step_.op) && step_.reduce_order == ReduceOrder::kAscending) {
+    if (IsReduction(op_) && step_.reduce_order == ReduceOrder::kAscending) {
       if (Mine() == 0) return 0;
       return step_.reduce_stages ? SentInStages() : SentInOrder();
     }
-    switch (step_.op) {
+    switch (op_) {
       case StepOp::kAllReduce:
         return MulDivCeil(BytesOf(Mine()), 2 * (n_ - 1), n_);
       case StepOp::kReduceScatter:
@@ -104,7 +112,7 @@ class BlocksOfRank {
   // then its own slice of the result to each other member.
   int64_t SentInOrder() const {
     const int64_t elements = Mine();
-    if (step_.op == StepOp::kReduceScatter) {
+    if (op_ == StepOp::kReduceScatter) {
       return BytesOf(elements - step_.after.BoxAt(me_).NumElements());
     }
     int64_t place = 0;
@@ -121,7 +129,7 @@ class BlocksOfRank {
     const int64_t block = *step_.reduce_block;
     const int64_t blocks = n_ / block;
     const int64_t wide_item = Bytes(*step_.accumulate_dtype, 1);
-    if (step_.op == StepOp::kReduceScatter) {
+    if (op_ == StepOp::kReduceScatter) {
       const int64_t part = LargestElements(step_.after);
       return BytesOf(part * blocks * (block - 1)) + part * wide_item * (blocks - 1);
     }
@@ -138,6 +146,7 @@ class BlocksOfRank {
   }
 
   const Step& step_;
+  const StepOp op_;
   const Sharding& before_;
   const DeviceMesh& mesh_;
   const MeshDims dims_;
@@ -163,7 +172,7 @@ int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
   }
   const std::optional<Coordinate> at = before.mesh().CoordinateOf(rank);
   if (!at) return 0;
-  if (IsReduction(step.op) || step.op == StepOp::kAllGather) {
+  if (IsReduction(step.op) || OpOnCuts(step.op) == StepOp::kAllGather) {
     return BlocksOfRank(step, before, rank, *at).Sent();
   }
   int64_t sent = 0;
@@ -180,6 +189,7 @@ void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
   if (!coordinate) return;
   const Coordinate& me = *coordinate;
   const Box mine = before.BoxAt(me);
+  if (mine.IsEmpty()) return;
   const auto emit = [&](const Coordinate& to, int64_t elements) {
     if (to != me && elements > 0) fn(mesh.RankAt(to), Bytes(before.dtype(), elements));
   };
@@ -192,7 +202,8 @@ void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
   MeshDims dims;
   for (const MovedMeshDims& of : moved) dims.insert(dims.end(), of.before.begin(), of.before.end());
   ForEachMember(mesh, dims, me, [&](const Coordinate& at) {
-    emit(at, CommonElements(mine, step.after.BoxAt(at)));
+    const Box taken = step.after.BoxAt(at);
+    emit(at, taken.IsEmpty() ? 0 : CommonElements(mine, taken));
   });
 }
 

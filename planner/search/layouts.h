@@ -141,7 +141,8 @@ class Layouts {
   // a mesh dim of `pool`. `left`: the others of the pool.
   template <typename Fn>
   void ForEachLonger(int i, List list, DimMask pool, const Fn& fn) {
-    for (DimMask dims = pool; dims != 0; dims &= dims - 1) {
+    const DimMask may_cut = problem_.MayCut(bounds_.tensor_dim(i));
+    for (DimMask dims = pool & may_cut; dims != 0; dims &= dims - 1) {
       const int d = __builtin_ctz(dims);
       const DimMask left = pool & ~(DimMask{1} << d);
       fn(table_.Append(list, d), left);

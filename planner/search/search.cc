@@ -172,7 +172,9 @@ class CheapestSearch {
   // possible. Then it moves to the target (Finish). If nothing must be reduced, it also omits the
   // slice.
   void FindIncumbent();
-  bool MayWalk() const { return !successors_.masks_target() && layouts_.num_lists() > 0; }
+  bool MayWalk() const {
+    return !successors_.masks_target() && layouts_.num_lists() > problem_.num_unit_dims();
+  }
   // Each but Finish() returns the node that it leads to; -1: a step is not allowed, its path is too
   // slow, or a known path to the node is cheaper.
   int Walk(int from, StepOp op, uint64_t partial_code, const Lists& lists);

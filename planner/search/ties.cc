@@ -72,7 +72,8 @@ int64_t Ties::CountMessages(const Leg& leg) const {
     const Box wants = after.BoxAt(at);
     if (has == wants) continue;
     int64_t elements = wants.NumElements();
-    if (leg.op != StepOp::kPermute) elements -= CommonElements(has, wants);
+    if (elements == 0) continue;
+    if (leg.op != StepOp::kPermute && !has.IsEmpty()) elements -= CommonElements(has, wants);
     bytes = SaturatingAdd(bytes, Bytes(before.dtype(), elements));
   }
   return bytes;

@@ -163,8 +163,10 @@ std::vector<Interval> Pieces(const MeshShape& mesh_shape, int64_t size, absl::Sp
     pieces.clear();
     int64_t at = 0;
     for (const int64_t piece : sizes) {
-      pieces.push_back({at, at + piece});
-      at += piece;
+      // Only the pieces of an owner dim may overlap: its owners all hold [0, 1).
+      const int64_t low = at + piece > size ? 0 : at;
+      pieces.push_back({low, low + piece});
+      at = low + piece;
     }
     cuts.remove_prefix(1);
   }

@@ -36,6 +36,11 @@ int64_t RanksInEither(const DeviceMesh& a, const DeviceMesh& b) {
 // One tensor dim: the intervals of the boxes before and after, by the coordinates of the mesh dims
 // that cut it.
 struct Axis {
+  // The index that stands for the interval: the owners in one mesh dim all hold the same one.
+  size_t Key(size_t i, bool is_owner_dim) const {
+    return is_owner_dim && before[i].size() > 0 ? filled[0] : i;
+  }
+
   std::vector<Interval> before;
   std::vector<Interval> after;
   // Indices into `before`. `filled`: the non-empty intervals before, ascending. `meets`: for each
@@ -52,7 +57,8 @@ Axis AxisOf(const StepView& view, size_t t) {
       .filled = {},
       .meets = {}};
   for (size_t i = 0; i < axis.before.size(); ++i) {
-    if (axis.before[i].size() > 0) axis.filled.push_back(i);
+    const bool is_new = !from.IsOwnerDim(t) || axis.filled.empty();
+    if (axis.before[i].size() > 0 && is_new) axis.filled.push_back(i);
   }
   for (const Interval& wanted : axis.after) {
     if (wanted.size() == 0) {
@@ -202,7 +208,7 @@ class Messages {
       auto key = static_cast<int64_t>(walk.index(axes_.size()));
       bool empty = false;
       for (size_t t = 0; t < axes_.size(); ++t) {
-        key = KeyOf(key, walk.index(t), axes_[t]);
+        key = KeyOf(key, axes_[t].Key(walk.index(t), from.IsOwnerDim(t)), axes_[t]);
         empty = empty || axes_[t].before[walk.index(t)].size() == 0;
       }
       key_at_.push_back(empty ? Holders::kNone : key);

@@ -80,7 +80,7 @@ TEST(VerifierDamageTest, FieldsOfAPlan) {
        [](PlanFields* p) {
          p->steps[1].after = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,S(1)").value();
        }},
-      {"1 op: op 10 is not known", [](PlanFields* p) { p->steps[1].op = StepOp{10}; }},
+      {"1 op: op 15 is not known", [](PlanFields* p) { p->steps[1].op = StepOp{15}; }},
       {"1 mesh_dims: mesh dim 3 is out of range",
        [](PlanFields* p) {
          p->steps[1].mesh_dims = {0, 3};
@@ -299,7 +299,7 @@ TEST(VerifierDamageTest, FieldsOfAPlanOntoAnotherMesh) {
        [](PlanFields* p) { p->steps[1].mesh = -1; }},
       {"2 mesh: the step is on mesh 0, the value on mesh 1",
        [](PlanFields* p) { p->steps[2].mesh = 0; }},
-      {"1 op: op 10 is not known", [](PlanFields* p) { p->steps[1].op = StepOp{10}; }},
+      {"1 op: op 15 is not known", [](PlanFields* p) { p->steps[1].op = StepOp{15}; }},
       {"1 mesh: the step is on mesh 1, but the value is still on mesh 0",
        [](PlanFields* p) { p->steps[1].op = kPermute; }},
       {"1 mesh_dims: exchange to another mesh has no mesh dims; this one has 1",

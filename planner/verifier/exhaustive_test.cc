@@ -45,6 +45,33 @@ std::vector<Sharding> RaggedOnes(const Sharding& s) {
   return result;
 }
 
+// `s` with At in place of R on at least one mesh dim: each single coordinate; on three coordinates
+// also the first and the last.
+std::vector<Sharding> OwnedOnes(const Sharding& s) {
+  std::vector<Sharding> result = {s};
+  for (int d = 0; d < s.mesh().NumDims(); ++d) {
+    if (!s.placement(d).IsReplicate()) continue;
+    const int64_t n = s.mesh().dim(d).size;
+    std::vector<Placement> owners;
+    for (int64_t i = 0; i < n; ++i) owners.push_back(Placement::At({i}));
+    if (n == 3) owners.push_back(Placement::At({0, 2}));
+    for (size_t i = 0, count = result.size(); i < count; ++i) {
+      for (const Placement& at : owners) {
+        std::vector<Placement> placements(result[i].placements().begin(),
+                                          result[i].placements().end());
+        placements[d] = at;
+        std::vector<Cuts> orders;
+        for (int t = 0; t < static_cast<int>(s.shape().size()); ++t) {
+          orders.emplace_back(s.CutsOf(t).begin(), s.CutsOf(t).end());
+        }
+        result.push_back(*Sharding::Create(s.mesh(), s.tensor(), placements, orders));
+      }
+    }
+  }
+  result.erase(result.begin());
+  return result;
+}
+
 // All sets of mesh dims but the empty one.
 std::vector<DimSet> MeshDimSets(const DeviceMesh& mesh) {
   std::vector<DimSet> sets;
@@ -57,6 +84,15 @@ std::vector<DimSet> MeshDimSets(const DeviceMesh& mesh) {
   }
   return sets;
 }
+
+// Each op; those of blocks with padded ones and with exact ones.
+constexpr std::pair<StepOp, bool> kOwnedOps[] = {
+    {StepOp::kAllReduce, false}, {StepOp::kReduceScatter, false}, {StepOp::kReduceScatter, true},
+    {StepOp::kAllGather, false}, {StepOp::kAllGather, true},      {StepOp::kAllToAll, false},
+    {StepOp::kPermute, false},   {StepOp::kExchange, false},      {StepOp::kSlice, false},
+    {StepOp::kMask, false},      {StepOp::kBroadcast, false},     {StepOp::kBroadcast, true},
+    {StepOp::kReduce, false},    {StepOp::kReduce, true},         {StepOp::kGather, false},
+    {StepOp::kScatter, false},   {StepOp::kSend, false}};
 
 struct Counts {
   int64_t accepted = 0;
@@ -95,6 +131,48 @@ Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor, bo
                                  ? !can
                                  : rule == "op" || rule == "after" || rule == "mesh_dims" ||
                                        (rule == "sizes" && !can);
+          EXPECT_TRUE(right) << before.ToString() << ": " << plan.steps[0].ToString() << " " << can
+                             << (verdict.ok() ? "" : " " + rule + ": " + verdict.fault->message);
+          if (!right) return counts;
+        }
+      }
+    }
+  }
+  return counts;
+}
+
+// The same with At on at least one side. The verifier must also accept every possible step that has
+// the form of its op.
+Counts CheckAllOwnedSteps(const std::string& mesh_text, const std::string& tensor,
+                          bool ragged = false) {
+  const DeviceMesh mesh = DeviceMesh::Parse(mesh_text).value();
+  std::vector<Sharding> all =
+      testkit::AllShardings(mesh, TensorType::Parse(tensor).value(), ReduceOp::kSum);
+  for (size_t i = 0, plain = all.size(); i < plain; ++i) {
+    for (Sharding& one : OwnedOnes(all[i])) all.push_back(std::move(one));
+  }
+  for (size_t i = 0, plain = all.size(); i < plain && ragged; ++i) {
+    for (Sharding& one : RaggedOnes(all[i])) all.push_back(std::move(one));
+  }
+  Counts counts;
+  int64_t index = 0;
+  const int64_t fraction = testkit::TestFraction();
+  for (const Sharding& before : all) {
+    for (const Sharding& after : all) {
+      if (before == after || (!before.HasAt() && !after.HasAt())) continue;
+      for (const DimSet& mesh_dims : MeshDimSets(mesh)) {
+        for (const auto& [op, exact] : kOwnedOps) {
+          if (index++ % fraction != 0) continue;
+          ElementSimulator step(before, after, op, mesh_dims);
+          const bool can = step.Run();
+          const PlanFields plan = step.MakePlan(exact);
+          const Verdict verdict = Verify(Plan::FromParts(plan, {}), {.check_fingerprint = false});
+          const std::string rule = verdict.ok() ? "" : verdict.fault->rule;
+          ++(verdict.ok() ? counts.accepted : counts.refused);
+          const bool must = can && step.HasForm();
+          const bool is_form =
+              rule == "op" || rule == "after" || rule == "mesh_dims" || rule == "sizes";
+          const bool right = verdict.ok() ? must : rule == "data" ? !can : !must && is_form;
           EXPECT_TRUE(right) << before.ToString() << ": " << plan.steps[0].ToString() << " " << can
                              << (verdict.ok() ? "" : " " + rule + ": " + verdict.fault->message);
           if (!right) return counts;
@@ -147,6 +225,41 @@ TEST(VerifierExhaustiveTest, AllStepsOfSmallWorlds) {
   }
   fmt::print("{} steps accepted, {} refused\n", sum.accepted, sum.refused);
   EXPECT_GT(sum.accepted, 0);
+}
+
+TEST(VerifierExhaustiveTest, AllStepsOfSmallOwnedWorlds) {
+  Counts sum;
+  const auto add = [&](const std::string& mesh, const std::string& tensor) {
+    const Counts counts = CheckAllOwnedSteps(mesh, tensor);
+    sum.accepted += counts.accepted;
+    sum.refused += counts.refused;
+  };
+  for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=2@0,2,3,1", "a=3,b=2", "a=2,b=3@5,4,3,0,1,2"}) {
+    for (const char* tensor : {"f32[1]", "f32[4]", "f32[3,2]", "f32[]"}) {
+      add(mesh, tensor);
+    }
+  }
+  add("a=2,b=2,c=2", "f32[3]");
+  fmt::print("{} steps with owners accepted, {} refused\n", sum.accepted, sum.refused);
+  if (testkit::TestFraction() != 1) return;
+  EXPECT_EQ(sum.accepted, 30694);
+  EXPECT_EQ(sum.refused, 2949202);
+}
+
+// S(0){0,4} leaves all to one coordinate, as At(1) does.
+TEST(VerifierExhaustiveTest, AllStepsOfSmallRaggedOwnedWorlds) {
+  Counts sum;
+  for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=2@0,2,3,1", "a=3,b=2"}) {
+    for (const char* tensor : {"f32[1]", "f32[4]", "f32[2,3]"}) {
+      const Counts counts = CheckAllOwnedSteps(mesh, tensor, /*ragged=*/true);
+      sum.accepted += counts.accepted;
+      sum.refused += counts.refused;
+    }
+  }
+  fmt::print("{} ragged steps with owners accepted, {} refused\n", sum.accepted, sum.refused);
+  if (testkit::TestFraction() != 1) return;
+  EXPECT_EQ(sum.accepted, 39721);
+  EXPECT_EQ(sum.refused, 1487627);
 }
 
 TEST(VerifierExhaustiveTest, AllStepsOfSmallRaggedWorlds) {

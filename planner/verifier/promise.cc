@@ -77,11 +77,15 @@ class PromiseRules {
     const StepView& view = views_[i];
     const MeshShape& mesh_shape = view.mesh_shape;
     for (int d = 0; d < static_cast<int>(mesh_shape.sizes.size()); ++d) {
-      if (mesh_shape.sizes[d] == 1 || !view.before.dims[d].IsReplicated()) continue;
-      if (Contains(view.step.mesh_dims, d)) continue;
-      return Fault(i,
-                   "mesh dim {} is replicated: {} groups form each {}, and their bits may differ",
-                   view.Name(d), mesh_shape.sizes[d], Name(*view.step.reduce_op));
+      if (mesh_shape.sizes[d] == 1 || Contains(view.step.mesh_dims, d)) continue;
+      const DimState& before = view.before.dims[d];
+      const int64_t copies = before.IsReplicated() ? mesh_shape.sizes[d]
+                             : before.owned        ? NumOwners(mesh_shape, view.before, d)
+                                                   : 1;
+      if (copies == 1) continue;
+      return Fault(i, "mesh dim {} {}: {} groups form each {}, and their bits may differ",
+                   view.Name(d), before.owned ? "has several owners" : "is replicated", copies,
+                   Name(*view.step.reduce_op));
     }
     return std::nullopt;
   }

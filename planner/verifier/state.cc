@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <string_view>
 
 namespace meshift::verifier_internal {
@@ -40,10 +41,21 @@ absl::InlinedVector<int64_t, 4> PieceSizes(const MeshShape& mesh_shape, int64_t 
 
 }  // namespace
 
-MeshShape::MeshShape(const Sharding& sharding)
+bool IsOwned(const Sharding& sharding, int d) {
+  const Placement& placement = sharding.placement(d);
+  if (sharding.mesh().dim(d).size == 1) return false;
+  if (placement.IsAt()) return true;
+  if (!placement.IsRagged()) return false;
+  const Sizes& sizes = placement.sizes();
+  return std::count(sizes.begin(), sizes.end(), 0) + 1 == std::ssize(sizes);
+}
+
+MeshShape::MeshShape(const Sharding& sharding, OwnerDims o)
     : mesh(sharding.mesh()),
       shape(sharding.shape()),
-      empty(std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+      empty(std::find(shape.begin(), shape.end(), 0) != shape.end()),
+      owners(o) {
+  shape.insert(shape.begin(), owners.num, 1);
   for (const DeviceMesh::Dim& dim : mesh.dims()) sizes.push_back(dim.size);
 }
 
@@ -66,11 +78,17 @@ std::string MeshShape::Names(absl::Span<const int> mesh_dims) const {
   return text;
 }
 
+std::string MeshShape::DimText(int tensor_dim) const {
+  if (IsOwnerDim(tensor_dim)) return "the owner";
+  return fmt::format("tensor dim {}", tensor_dim - owners.num);
+}
+
 std::string DimState::ToString() const {
   switch (kind) {
     case Kind::kReplicated:
       return "R";
     case Kind::kCut:
+      if (owned) return "At";
       return fmt::format("S({})", tensor_dim);
     case Kind::kPartial:
       break;
@@ -78,14 +96,16 @@ std::string DimState::ToString() const {
   return op == ReduceOp::kSum ? "P" : fmt::format("P({})", Name(op));
 }
 
-State StateOf(const Sharding& sharding) {
+State StateOf(const Sharding& sharding, const MeshShape& mesh_shape) {
   const DeviceMesh& mesh = sharding.mesh();
-  State state{.dtype = sharding.dtype(), .dims = {}, .cuts = {}, .sizes = {}};
+  State state{.dtype = sharding.dtype(), .dims = {}, .cuts = {}, .sizes = {}, .written = {}};
   state.dims.resize(mesh.NumDims());
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if (mesh.dim(d).size == 1) continue;
     const Placement& placement = sharding.placement(d);
-    if (placement.IsShard()) {
+    if (mesh_shape.owners.num > 0 && IsOwned(sharding, d)) {
+      state.dims[d] = {.kind = DimState::Kind::kCut, .owned = true};
+    } else if (placement.IsShard()) {
       state.dims[d].kind = DimState::Kind::kCut;
       state.dims[d].tensor_dim = placement.tensor_dim();
     } else if (placement.IsPartial()) {
@@ -93,16 +113,38 @@ State StateOf(const Sharding& sharding) {
       state.dims[d].op = placement.op();
     }
   }
-  state.cuts.resize(sharding.shape().size());
-  state.sizes.resize(sharding.shape().size());
-  for (int t = 0; t < static_cast<int>(state.cuts.size()); ++t) {
-    for (const int d : sharding.CutsOf(t)) {
-      if (mesh.dim(d).size > 1) state.cuts[t].push_back(d);
+  state.cuts.resize(mesh_shape.shape.size());
+  state.sizes.resize(mesh_shape.shape.size());
+  for (int k = 0; k < std::ssize(sharding.shape()); ++k) {
+    const int t = mesh_shape.owners.num + k;
+    Cuts written;
+    for (const int d : sharding.CutsOf(k)) {
+      if (mesh.dim(d).size == 1) continue;
+      written.push_back(d);
+      if (!state.dims[d].owned) state.cuts[t].push_back(d);
     }
-    const Cuts& cuts = state.cuts[t];
-    if (!cuts.empty()) state.sizes[t] = sharding.placement(cuts.front()).sizes();
+    const auto sizes_of = [&](const Cuts& cuts) {
+      return cuts.empty() ? Sizes() : sharding.placement(cuts.front()).sizes();
+    };
+    state.sizes[t] = sizes_of(state.cuts[t]);
+    if (mesh_shape.owners.num > 0) state.written.emplace_back(written, sizes_of(written));
+  }
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if (!state.dims[d].owned) continue;
+    const Placement& placement = sharding.placement(d);
+    Sizes held(mesh.dim(d).size, 0);
+    for (int64_t i = 0; i < std::ssize(held); ++i) {
+      held[i] = placement.IsAt() ? placement.Holds(i) : placement.sizes()[i] > 0;
+    }
+    state.cuts[mesh_shape.OwnerDim(d)] = {d};
+    state.sizes[mesh_shape.OwnerDim(d)] = std::move(held);
   }
   return state;
+}
+
+int64_t NumOwners(const MeshShape& mesh_shape, const State& state, int d) {
+  const Sizes& held = state.sizes[mesh_shape.OwnerDim(d)];
+  return std::count(held.begin(), held.end(), 1);
 }
 
 Change ChangeOf(const MeshShape& mesh_shape, const State& before, const State& after) {

@@ -39,6 +39,11 @@ bool Leaves(StepOp op, const DimState& state) {
       return state.IsPartial();
     case StepOp::kCast:  // names no mesh dims
     case StepOp::kRelabel:
+    case StepOp::kBroadcast:  // WithOpsOnCuts() has replaced the rooted ops
+    case StepOp::kReduce:
+    case StepOp::kGather:
+    case StepOp::kScatter:
+    case StepOp::kSend:
       break;
   }
   return false;
@@ -121,12 +126,14 @@ Result CheckCuts(const StepView& view) {
       const Sizes& have = view.after.sizes[cut.tensor_dim];
       const Sizes want = keeps_first ? sizes : Sizes{};
       if (have == want) continue;
-      return MakeViolation("after", "tensor dim {} has {} after {}; it must have {}",
-                           cut.tensor_dim, SizesText(have), Name(step.op), SizesText(want));
+      return MakeViolation("after", "{} has {} after {}; it must have {}",
+                           view.mesh_shape.DimText(cut.tensor_dim), SizesText(have), Name(step.op),
+                           SizesText(want));
     }
-    return MakeViolation("after", "tensor dim {} is cut by [{}] after {}; it must be cut by [{}]",
-                         cut.tensor_dim, view.mesh_shape.Names(view.after.cuts[cut.tensor_dim]),
-                         Name(step.op), view.mesh_shape.Names(expected));
+    return MakeViolation("after", "{} is cut by [{}] after {}; it must be cut by [{}]",
+                         view.mesh_shape.DimText(cut.tensor_dim),
+                         view.mesh_shape.Names(view.after.cuts[cut.tensor_dim]), Name(step.op),
+                         view.mesh_shape.Names(expected));
   }
   return std::nullopt;
 }
@@ -145,7 +152,12 @@ Result CheckGroup(const StepView& view) {
 
 Result CheckTensorDims(const StepView& view) {
   DimSet right;
-  for (const CutChange& cut : view.change.cuts) right.push_back(cut.tensor_dim);
+  if (view.mesh_shape.owners.num == 0) {
+    for (const CutChange& cut : view.change.cuts) right.push_back(cut.tensor_dim);
+  }
+  for (size_t t = 0; t < view.before.written.size(); ++t) {
+    if (view.before.written[t] != view.after.written[t]) right.push_back(static_cast<int>(t));
+  }
   if (view.step.tensor_dims == right) return std::nullopt;
   return MakeViolation("tensor_dims",
                        "tensor_dims are [{}]; the tensor dims whose cuts change are [{}]",
@@ -245,15 +257,21 @@ Result CheckNeeds(const StepView& view) {
   return std::nullopt;
 }
 
-Violation NotCovered(const Uncovered& uncovered, int tensor_dim) {
+Violation NotCovered(const MeshShape& mesh_shape, const Uncovered& uncovered, int tensor_dim) {
   const std::string rank =
       uncovered.where.empty() ? "every rank" : fmt::format("the rank at {}", uncovered.where);
-  if (uncovered.twice) {
-    return MakeViolation("data", "{} would get indices of tensor dim {} twice", rank, tensor_dim);
+  if (mesh_shape.IsOwnerDim(tensor_dim)) {
+    if (uncovered.twice) {
+      return MakeViolation("data", "{} would get the value from several owners", rank);
+    }
+    return MakeViolation("data", "{} should hold the value, but gets it from no owner", rank);
   }
-  return MakeViolation("data",
-                       "{} can have {} of the {} indices of tensor dim {} that it should hold",
-                       rank, uncovered.found, uncovered.wanted, tensor_dim);
+  const std::string dim = mesh_shape.DimText(tensor_dim);
+  if (uncovered.twice) {
+    return MakeViolation("data", "{} would get indices of {} twice", rank, dim);
+  }
+  return MakeViolation("data", "{} can have {} of the {} indices of {} that it should hold", rank,
+                       uncovered.found, uncovered.wanted, dim);
 }
 
 // Checks that the boxes that the op brings together cover the boxes after, each index once.
@@ -267,10 +285,12 @@ Result CheckBoxes(const StepView& view) {
         FindUncovered(view.mesh_shape, cut,
                       gathers ? absl::Span<const int>(step.mesh_dims) : absl::Span<const int>());
     if (!uncovered) continue;
-    if (op != StepOp::kSlice) return NotCovered(*uncovered, cut.tensor_dim);
+    if (op != StepOp::kSlice) {
+      return NotCovered(view.mesh_shape, *uncovered, cut.tensor_dim);
+    }
     const std::optional<Uncontained> uncontained = FindUncontained(view.mesh_shape, view.change);
     if (!uncontained) return std::nullopt;
-    return NotCovered(uncontained->uncovered, uncontained->tensor_dim);
+    return NotCovered(view.mesh_shape, uncontained->uncovered, uncontained->tensor_dim);
   }
   return std::nullopt;
 }
@@ -288,9 +308,8 @@ Result CheckPlaces(const StepView& view) {
     for (const int d : cut.before) {
       const bool gathers = step.op == StepOp::kAllGather || step.op == StepOp::kMask;
       if (!gathers || Contains(step.mesh_dims, d)) continue;
-      return MakeViolation(
-          "op", "{} needs the last cuts of tensor dim {}; the cut by {} comes after them",
-          Name(step.op), cut.tensor_dim, view.Name(d));
+      return MakeViolation("op", "{} needs the last cuts of {}; the cut by {} comes after them",
+                           Name(step.op), view.mesh_shape.DimText(cut.tensor_dim), view.Name(d));
     }
   }
   return std::nullopt;

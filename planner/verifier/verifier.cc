@@ -23,6 +23,7 @@
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
+#include "planner/plan/expanded_plan.h"
 #include "planner/verifier/boxes.h"
 #include "planner/verifier/bytes.h"
 #include "planner/verifier/casts.h"
@@ -52,8 +53,10 @@ using verifier_internal::CrossingTraffic;
 using verifier_internal::CutChange;
 using verifier_internal::DimState;
 using verifier_internal::Int128;
+using verifier_internal::IsOwned;
 using verifier_internal::LargestLocal;
 using verifier_internal::MeshShape;
+using verifier_internal::OwnerDims;
 using verifier_internal::RoundUp16;
 using verifier_internal::State;
 using verifier_internal::StateOf;
@@ -110,11 +113,35 @@ Result CheckEnds(const PlanFields& plan) {
   return std::nullopt;
 }
 
+bool OwnsAny(const PlanFields& plan) {
+  const auto owns = [](const Sharding& sharding) {
+    bool any = false;
+    for (int d = 0; d < sharding.mesh().NumDims(); ++d) any = any || IsOwned(sharding, d);
+    return any;
+  };
+  return owns(plan.from) || owns(plan.to) ||
+         std::any_of(plan.steps.begin(), plan.steps.end(),
+                     [&](const Step& step) { return owns(step.after); });
+}
+
+OwnerDims OwnerDimsOf(const PlanFields& plan, bool has_owners, bool of_target) {
+  OwnerDims dims;
+  if (!has_owners) return dims;
+  if (of_target && plan.to_mesh != plan.from_mesh) dims.num_before = plan.from.mesh().NumDims();
+  for (const DeviceMesh& mesh : plan.meshes) dims.num += mesh.NumDims();
+  return dims;
+}
+
 // Runs the passes, each over all steps or the whole plan.
 class Verifier {
  public:
-  Verifier(const PlanFields& plan, int64_t max_work)
-      : plan_(plan), from_mesh_shape_(plan.from), to_mesh_shape_(plan.to), budget_(max_work) {}
+  // `has_owners`: owners are owner dims (planner/verifier/state.h); else ragged cuts like others.
+  // REQUIRES: then there is no At.
+  Verifier(const PlanFields& plan, bool has_owners, int64_t max_work)
+      : plan_(plan),
+        from_mesh_shape_(plan.from, OwnerDimsOf(plan, has_owners, /*of_target=*/false)),
+        to_mesh_shape_(plan.to, OwnerDimsOf(plan, has_owners, /*of_target=*/true)),
+        budget_(max_work) {}
 
   Result Run() {
     if (Result fault = CheckSteps()) return fault;
@@ -160,7 +187,7 @@ Result Verifier::CheckSteps() {
   const size_t n = plan_.steps.size();
   states_.reserve(n + 1);  // views_ refer into it
   views_.reserve(n);
-  states_.push_back(StateOf(plan_.from));
+  states_.push_back(StateOf(plan_.from, from_mesh_shape_));
   int mesh = plan_.from_mesh;  // the mesh of the value
   for (size_t i = 0; i < n; ++i) {
     const Step& step = plan_.steps[i];
@@ -171,7 +198,8 @@ Result Verifier::CheckSteps() {
         crosses ? CheckCrossingOp(step, plan_.to, dtype)
                 : CheckOp(step, mesh == plan_.from_mesh ? plan_.from : plan_.to, mesh, dtype);
     if (broken) return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
-    states_.push_back(StateOf(step.after));
+    states_.push_back(
+        StateOf(step.after, crosses || mesh == plan_.to_mesh ? to_mesh_shape_ : from_mesh_shape_));
     if (crosses) {
       mesh = plan_.to_mesh;
       views_.push_back({to_mesh_shape_, step, states_[i], states_[i + 1], {}, &from_mesh_shape_});
@@ -217,7 +245,7 @@ Result Verifier::CheckWork() {
 }
 
 Result Verifier::CheckTarget() const {
-  const State to = StateOf(plan_.to);
+  const State to = StateOf(plan_.to, to_mesh_shape_);
   const State& last = states_.back();
   if (last == to) return std::nullopt;
   const std::string_view who = plan_.steps.empty() ? "the source" : "the last step";
@@ -287,7 +315,7 @@ Int128 Verifier::SourceBytes() const {
 }
 
 Int128 Verifier::TargetBytes() const {
-  const State target = StateOf(plan_.to);
+  const State target = StateOf(plan_.to, to_mesh_shape_);
   return BytesOfElements(target.dtype, LargestLocal(to_mesh_shape_, target));
 }
 
@@ -404,7 +432,22 @@ Result CheckFingerprint(const Plan& plan) {
 
 Verdict Verify(const Plan& plan, const VerifyOptions& options) {
   if (Result fault = CheckEnds(plan.fields())) return {std::move(fault)};
-  if (Result fault = Verifier(plan.fields(), options.max_work).Run()) return {std::move(fault)};
+  if (std::optional<RootedFault> fault = FindRootedFault(plan.fields())) {
+    return {PlanFault{fault->step, "op", std::move(fault->message)}};
+  }
+  const PlanFields& fields = plan.fields();
+  Result fault;
+  if (!HasAt(fields)) {
+    fault = Verifier(fields, /*has_owners=*/false, options.max_work).Run();
+    // A ragged cut with one owner may also be read as At.
+    if (fault && OwnsAny(fields) &&
+        Verifier(fields, true, options.max_work).Run() == std::nullopt) {
+      fault.reset();
+    }
+  } else {
+    fault = Verifier(WithOpsOnCuts(fields), /*has_owners=*/true, options.max_work).Run();
+  }
+  if (fault) return {std::move(fault)};
   if (!options.check_fingerprint) return {};
   return {CheckFingerprint(plan)};
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "meshift/device_mesh.h"
@@ -48,7 +49,18 @@ Elements IndicesOf(const Sharding& s, const Coordinate& at, int t) {
   return indices;
 }
 
+// Whether an At leaves the rank at a coordinate out.
+bool IsLeftOut(const Sharding& s, const Coordinate& at) {
+  for (int d = 0; d < s.mesh().NumDims(); ++d) {
+    if (!s.placement(d).IsAt()) continue;
+    const Placement::Sizes& owners = s.placement(d).coordinates();
+    if (std::count(owners.begin(), owners.end(), at[d]) == 0) return true;
+  }
+  return false;
+}
+
 Elements ElementsOf(const Sharding& s, const Coordinate& at) {
+  if (IsLeftOut(s, at)) return {};
   Elements elements = {0};
   for (int t = 0; t < static_cast<int>(s.shape().size()); ++t) {
     const Elements indices = IndicesOf(s, at, t);
@@ -59,6 +71,56 @@ Elements ElementsOf(const Sharding& s, const Coordinate& at) {
     elements = longer;
   }
   return elements;
+}
+
+bool HasOneOwner(const Placement& p) { return p.IsAt() && p.coordinates().size() == 1; }
+bool HasManyOwners(const Placement& p) { return p.IsAt() && p.coordinates().size() > 1; }
+
+// Whether no two coordinates of a mesh dim hold the same element.
+bool Splits(const Placement& p) { return p.IsShard() || HasOneOwner(p); }
+
+// The coordinates of a mesh dim that hold all that its ranks hold; none if it is P or a cut.
+Placement::Sizes OwnersOf(const Sharding& s, int d) {
+  const Placement& p = s.placement(d);
+  if (p.IsAt()) return p.coordinates();
+  Placement::Sizes owners;
+  if (p.IsReplicate()) {
+    owners.resize(s.mesh().dim(d).size);
+    std::iota(owners.begin(), owners.end(), 0);
+  }
+  return owners;
+}
+
+// The same layout with At(1) for S(0){0,8,0}.
+Sharding WithOwners(const Sharding& s) {
+  std::vector<Placement> placements(s.placements().begin(), s.placements().end());
+  std::vector<Cuts> orders;
+  for (int t = 0; t < static_cast<int>(s.shape().size()); ++t) {
+    orders.emplace_back(s.CutsOf(t).begin(), s.CutsOf(t).end());
+    const Placement::Sizes sizes = SizesOf(s, t);
+    const auto zeros = static_cast<size_t>(std::count(sizes.begin(), sizes.end(), 0));
+    if (zeros + 1 != sizes.size()) continue;
+    const auto owner = std::max_element(sizes.begin(), sizes.end()) - sizes.begin();
+    placements[orders[t][0]] = Placement::At({owner});
+    orders[t].erase(orders[t].begin());
+  }
+  return Sharding::Create(s.mesh(), s.tensor(), std::move(placements), std::move(orders)).value();
+}
+
+// A rooted op is the name of an op whose mesh dims have one owner each.
+StepOp WithoutRoot(StepOp op) {
+  switch (op) {
+    case StepOp::kBroadcast:
+      return StepOp::kAllGather;
+    case StepOp::kReduce:
+      return StepOp::kReduceScatter;
+    case StepOp::kGather:
+    case StepOp::kScatter:
+    case StepOp::kSend:
+      return StepOp::kAllToAll;
+    default:
+      return op;
+  }
 }
 
 bool In(const DimSet& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
@@ -80,11 +142,18 @@ int64_t Most(const std::vector<Elements>& boxes) {
 }  // namespace
 
 ElementSimulator::ElementSimulator(Sharding before, Sharding after, StepOp op, DimSet mesh_dims)
-    : before_(std::move(before)),
-      after_(std::move(after)),
+    : from_(std::move(before)),
+      to_(std::move(after)),
+      before_(from_),
+      after_(to_),
       op_(op),
       mesh_dims_(std::move(mesh_dims)),
       n_(before_.mesh().NumRanks()) {
+  // A plan without At has only cuts.
+  if (from_.HasAt() || to_.HasAt() || op_ != WithoutRoot(op_)) {
+    before_ = WithOwners(from_);
+    after_ = WithOwners(to_);
+  }
   for (int64_t p = 0; p < n_; ++p) {
     at_.push_back(before_.mesh().CoordinateAt(p));
     old_.push_back(ElementsOf(before_, at_[p]));
@@ -94,6 +163,7 @@ ElementSimulator::ElementSimulator(Sharding before, Sharding after, StepOp op, D
 }
 
 bool ElementSimulator::Run() {
+  if (!NameFits() || !ManyOwnersMayChange()) return false;
   std::vector<Holding> result(n_);
   for (int64_t p = 0; p < n_; ++p) {
     for (const int64_t e : new_[p]) {
@@ -103,6 +173,78 @@ bool ElementSimulator::Run() {
     }
   }
   return IsComplete(result);
+}
+
+// Whether the mesh dims of a rooted op are written as At where its name says so, and only there.
+bool ElementSimulator::NameFits() const {
+  if (op_ == WithoutRoot(op_)) return true;
+  const bool from_owner =
+      op_ == StepOp::kBroadcast || op_ == StepOp::kScatter || op_ == StepOp::kSend;
+  const bool to_owner = op_ == StepOp::kReduce || op_ == StepOp::kGather || op_ == StepOp::kSend;
+  return std::all_of(mesh_dims_.begin(), mesh_dims_.end(), [&](int d) {
+    return from_.placement(d).IsAt() == from_owner && to_.placement(d).IsAt() == to_owner;
+  });
+}
+
+// Only a slice changes a mesh dim with several owners: it keeps some of them.
+bool ElementSimulator::ManyOwnersMayChange() const {
+  for (int d = 0; d < before_.mesh().NumDims(); ++d) {
+    const Placement& b = before_.placement(d);
+    const Placement& a = after_.placement(d);
+    if (a == b || (!HasManyOwners(a) && !HasManyOwners(b))) continue;
+    const Placement::Sizes old_owners = OwnersOf(before_, d);
+    const Placement::Sizes new_owners = OwnersOf(after_, d);
+    if (op_ != StepOp::kSlice || new_owners.empty() ||
+        !std::includes(old_owners.begin(), old_owners.end(), new_owners.begin(),
+                       new_owners.end())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether a mesh dim is placed otherwise after the step, or has another cut outside it.
+bool ElementSimulator::Moves(int d) const {
+  const Placement& b = before_.placement(d);
+  const Placement& a = after_.placement(d);
+  if (a.kind() != b.kind() || (a.IsAt() && a != b)) return true;
+  for (int t = 0; t < static_cast<int>(before_.shape().size()); ++t) {
+    const size_t common = CommonCuts(before_, after_, t);
+    for (const Sharding* s : {&before_, &after_}) {
+      const auto cuts = s->CutsOf(t).subspan(common);
+      if (std::find(cuts.begin(), cuts.end(), d) != cuts.end()) return true;
+    }
+  }
+  return false;
+}
+
+bool ElementSimulator::HasForm() const {
+  for (int d = 0; d < before_.mesh().NumDims(); ++d) {
+    if (Moves(d) != In(mesh_dims_, d)) return false;
+  }
+  return NameFits() && ManyOwnersMayChange() &&
+         std::all_of(mesh_dims_.begin(), mesh_dims_.end(), [&](int d) {
+           const Placement& b = before_.placement(d);
+           const Placement& a = after_.placement(d);
+           switch (WithoutRoot(op_)) {
+             case StepOp::kAllReduce:
+               return b.IsPartial() && a.IsReplicate();
+             case StepOp::kReduceScatter:
+               return b.IsPartial() && Splits(a);
+             case StepOp::kAllGather:
+               return Splits(b) && a.IsReplicate();
+             case StepOp::kAllToAll:
+               return Splits(b) && Splits(a);
+             case StepOp::kPermute:
+             case StepOp::kExchange:
+             case StepOp::kSlice:
+               return !b.IsPartial() && !a.IsPartial();
+             case StepOp::kMask:
+               return (b.IsReplicate() || Splits(b)) && a.IsPartial();
+             default:
+               return false;
+           }
+         });
 }
 
 // Whether two ranks differ only on mesh dims for which may_differ(d).
@@ -139,7 +281,7 @@ void ElementSimulator::Send(int64_t from, int64_t to) {
 
 // The value of element e on the rank at p after the step; null: the op cannot produce it.
 std::optional<ElementSimulator::Contributions> ElementSimulator::ValueOf(int64_t p, int64_t e) {
-  switch (op_) {
+  switch (WithoutRoot(op_)) {
     case StepOp::kAllReduce:
     case StepOp::kReduceScatter: {
       Contributions sum(n_, 0);
@@ -156,7 +298,7 @@ std::optional<ElementSimulator::Contributions> ElementSimulator::ValueOf(int64_t
       std::optional<int64_t> holder;
       for (int64_t q = 0; q < n_; ++q) {
         if (!Holds(q, e) || !Differ(p, q, [&](int d) {
-              return In(mesh_dims_, d) && before_.placement(d).IsShard();
+              return In(mesh_dims_, d) && Splits(before_.placement(d));
             })) {
           continue;
         }
@@ -193,6 +335,13 @@ int64_t ElementSimulator::SourceOfPermute(int64_t p) const {
   DimSet only_old;
   DimSet only_new;
   std::array<std::vector<int>, 2> moving;
+  // An owner is a cut of a dim of its own. No other mesh dim can take that cut over, so each rank
+  // takes from its own coordinate.
+  for (int d = 0; d < before_.mesh().NumDims(); ++d) {
+    if (before_.placement(d).IsAt() != after_.placement(d).IsAt()) return -1;
+    if (before_.placement(d) == after_.placement(d) || !after_.placement(d).IsAt()) continue;
+    for (std::vector<int>& dims : moving) dims.push_back(d);
+  }
   for (int t = 0; t < static_cast<int>(before_.shape().size()); ++t) {
     const auto b = before_.CutsOf(t);
     const auto a = after_.CutsOf(t);
@@ -274,6 +423,12 @@ bool ElementSimulator::IsPacked(const std::vector<Elements>& pieces,
 bool ElementSimulator::AreExactBlocksPacked(const Sharding& cut, const Sharding& parent) const {
   std::vector<int> order;
   int last = -1;
+  // An owner is a cut of a dim of size 1 in front of the others.
+  for (int d = 0; d < cut.mesh().NumDims(); ++d) {
+    if (HasOneOwner(cut.placement(d)) && cut.placement(d) != parent.placement(d)) {
+      order.push_back(d);
+    }
+  }
   for (int t = 0; t < static_cast<int>(cut.shape().size()); ++t) {
     const auto cuts = cut.CutsOf(t);
     for (size_t i = CommonCuts(cut, parent, t); i < cuts.size(); ++i) {
@@ -303,8 +458,7 @@ bool ElementSimulator::AreExactBlocksPacked(const Sharding& cut, const Sharding&
 bool ElementSimulator::MessagesAreRuns(const std::vector<Elements>& boxes, bool of_senders) const {
   for (int64_t p = 0; p < n_; ++p) {
     for (int64_t q = 0; q < n_; ++q) {
-      if (!Differ(p, q,
-                  [&](int d) { return In(mesh_dims_, d) && before_.placement(d).IsShard(); })) {
+      if (!Differ(p, q, [&](int d) { return In(mesh_dims_, d) && Splits(before_.placement(d)); })) {
         continue;
       }
       Elements message;
@@ -322,14 +476,15 @@ bool ElementSimulator::MessagesAreRuns(const std::vector<Elements>& boxes, bool 
 
 PlanFields ElementSimulator::MakePlan(bool exact) const {
   const DeviceMesh& mesh = before_.mesh();
-  PlanFields plan{.meshes = {mesh}, .from = before_, .to = after_, .kept = Reproducibility::kNone};
-  Step step{.op = op_, .mesh_dims = mesh_dims_, .after = after_};
+  PlanFields plan{.meshes = {mesh}, .from = from_, .to = to_, .kept = Reproducibility::kNone};
+  Step step{.op = op_, .mesh_dims = mesh_dims_, .after = to_};
   for (int t = 0; t < static_cast<int>(before_.shape().size()); ++t) {
-    if (before_.CutsOf(t) != after_.CutsOf(t) || SizesOf(before_, t) != SizesOf(after_, t)) {
+    if (from_.CutsOf(t) != to_.CutsOf(t) || SizesOf(from_, t) != SizesOf(to_, t)) {
       step.tensor_dims.push_back(t);
     }
   }
-  const bool has_blocks = op_ == StepOp::kAllGather || op_ == StepOp::kReduceScatter;
+  const StepOp op = WithoutRoot(op_);
+  const bool has_blocks = op == StepOp::kAllGather || op == StepOp::kReduceScatter;
   const bool pads = has_blocks && !exact;
   step.bytes_in = Most(old_);
   step.bytes_out = Most(new_);
@@ -347,7 +502,7 @@ PlanFields ElementSimulator::MakePlan(bool exact) const {
       step.accumulate_dtype = DType::kF32;
     }
     if (has_blocks && step.sizes == StepSizes::kExact) {
-      const bool gathers = op_ == StepOp::kAllGather;
+      const bool gathers = op == StepOp::kAllGather;
       for (int64_t p = 0; p < n_; ++p) {
         int64_t others = 0;
         for (const int64_t q : GroupOf(p)) {
@@ -357,15 +512,15 @@ PlanFields ElementSimulator::MakePlan(bool exact) const {
       }
       if (gathers && AreExactBlocksPacked(before_, after_)) to_receive = step.bytes_out;
       if (!gathers && AreExactBlocksPacked(after_, before_)) to_send = step.bytes_in;
-    } else if (op_ == StepOp::kAllReduce) {
+    } else if (op == StepOp::kAllReduce) {
       step.bytes_sent = (2 * step.bytes_in * (group_size_ - 1) + group_size_ - 1) / group_size_;
-    } else if (op_ == StepOp::kReduceScatter) {
+    } else if (op == StepOp::kReduceScatter) {
       step.bytes_sent = (group_size_ - 1) * step.bytes_out;
       if (IsPacked(new_, old_)) {
         to_send = group_size_ * step.bytes_out;
         to_receive = padded ? step.bytes_out : 0;
       }
-    } else if (op_ == StepOp::kAllGather) {
+    } else if (op == StepOp::kAllGather) {
       step.bytes_sent = (group_size_ - 1) * step.bytes_in;
       if (IsPacked(old_, new_)) {
         to_send = padded ? step.bytes_in : 0;
@@ -373,7 +528,7 @@ PlanFields ElementSimulator::MakePlan(bool exact) const {
       }
     } else {
       for (const auto& [p, bytes] : sent_) step.bytes_sent = std::max(step.bytes_sent, bytes);
-      if (op_ != StepOp::kPermute) {
+      if (op != StepOp::kPermute) {
         if (!MessagesAreRuns(old_, /*of_senders=*/true)) to_send = step.bytes_sent;
         if (!MessagesAreRuns(new_, /*of_senders=*/false)) {
           for (const auto& [p, bytes] : received_) to_receive = std::max(to_receive, bytes);

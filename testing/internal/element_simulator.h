@@ -1,6 +1,6 @@
 // Simulates one step between two shardings element by element: the elements that each rank can
 // have, and the bytes that the plan format counts. Knows no boxes, so it can check a verifier that
-// does.
+// does. A rank that an At leaves out has no elements. Rooted ops are the names of other ops.
 //
 //   ElementSimulator step(before, after, StepOp::kAllGather, /*mesh_dims=*/{0});
 //   const bool can = step.Run();          // whether every rank can have its part of `after`
@@ -24,7 +24,13 @@ class ElementSimulator {
   ElementSimulator(Sharding before, Sharding after, StepOp op, DimSet mesh_dims);
 
   // Whether each rank can have its part of `after`, with each contribution once; also counts bytes.
+  // False too if a rooted op is not the step's name, or if an At of several coordinates changes and
+  // no slice keeps some of them.
   bool Run();
+
+  // Whether the step is written as the plan format says: mesh_dims are those that move, and the
+  // placements before and after are those of the op. Does not look at elements.
+  bool HasForm() const;
 
   // The plan of this step, with all figures counted here. `exact`: uneven blocks are exact, not
   // padded. REQUIRES: Run() was called.
@@ -35,6 +41,9 @@ class ElementSimulator {
   using Contributions = std::vector<int>;            // count of each source rank's part
   using Holding = std::map<int64_t, Contributions>;  // one rank's values
 
+  bool NameFits() const;
+  bool ManyOwnersMayChange() const;
+  bool Moves(int d) const;
   template <typename MayDiffer>
   bool Differ(int64_t p, int64_t q, const MayDiffer& may_differ) const;
   std::vector<int64_t> GroupOf(int64_t p) const;
@@ -49,7 +58,9 @@ class ElementSimulator {
   bool AreExactBlocksPacked(const Sharding& cut, const Sharding& parent) const;
   bool MessagesAreRuns(const std::vector<Elements>& boxes, bool of_senders) const;
 
-  Sharding before_;
+  Sharding from_;  // as given
+  Sharding to_;
+  Sharding before_;  // with At for ragged cuts that leave one owner
   Sharding after_;
   StepOp op_;
   DimSet mesh_dims_;

@@ -1,0 +1,66 @@
+// UnitDims: writes "only one coordinate holds anything" as an ordinary cut, so that code which
+// knows only cuts can plan, lower and prove it.
+//
+//   // f32[8,4] on a=2,b=2 as At(1),S(0)
+//   const UnitDims units = UnitDims::Of({&sharding});
+//   units.Expand(sharding);      // f32[1,8,4] on a=2,b=2 as S(0){0,1},S(1)
+//   units.Collapse(expanded);    // At(1),S(0) again
+//
+// A mesh dim is *owned* if one of its coordinates holds all that its ranks hold: At with one
+// coordinate, or a ragged cut with one size above 0. Expanding adds one tensor dim of size 1 in
+// front for each owned mesh dim, and the mesh dim cuts it. The boxes have the same elements in the
+// same order. Two notations of one owner expand to one sharding.
+//
+// At with two or more coordinates is no cut and stays as it is; the planner replaces it before
+// (WithOneOwner). Internal to Meshift. An immutable value; safe for concurrent use.
+#ifndef MESHIFT_PLACEMENT_UNIT_DIMS_H_
+#define MESHIFT_PLACEMENT_UNIT_DIMS_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "meshift/device_mesh.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
+
+namespace meshift {
+
+// The coordinate that owns all of the mesh dim, if there is one. nullopt for mesh dims of size 1.
+std::optional<int64_t> OwnerOn(const Sharding& sharding, int mesh_dim);
+
+// Whether an At lists two or more coordinates.
+bool HasManyOwners(const Sharding& sharding);
+// The sharding in which each At with several coordinates keeps one: the first that `prefer`, a
+// sharding on the same mesh, holds on that mesh dim; if there is none, the first. Null: the first.
+Sharding WithOneOwner(const Sharding& sharding, const Sharding* prefer = nullptr);
+
+class UnitDims {
+ public:
+  // Of the shardings of one problem or plan, on one mesh or several: one unit dim for each mesh dim
+  // that is owned, or At, in any of them. In the order in which the meshes come first, then of mesh
+  // dims.
+  static UnitDims Of(absl::Span<const Sharding* const> shardings);
+
+  bool empty() const { return dims_.empty(); }
+  int size() const { return static_cast<int>(dims_.size()); }
+  // Whether this is the unit dim of a mesh dim of `mesh`, which then is its number.
+  std::optional<int> MeshDimOf(int unit, const DeviceMesh& mesh) const;
+
+  // UNIMPLEMENTED: the tensor would have more than kMaxTensorRank dims. REQUIRES: all owned mesh
+  // dims of the sharding are among the unit dims.
+  absl::StatusOr<Sharding> Expand(const Sharding& sharding) const;
+  // A mesh dim that cuts a unit dim becomes At; or the ragged cut of a sharding of `like` on the
+  // same mesh where that has the same owner. REQUIRES: `expanded` has these unit dims.
+  Sharding Collapse(const Sharding& expanded, absl::Span<const Sharding* const> like = {}) const;
+
+ private:
+  std::vector<std::pair<DeviceMesh, int>> dims_;  // mesh and mesh dim of each
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLACEMENT_UNIT_DIMS_H_
