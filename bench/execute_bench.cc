@@ -5,6 +5,7 @@
 //   ./bazelw run //bench:execute_bench 1048576 all_gather    # only this size and operation
 //   ./bazelw run //bench:execute_bench bounded               # with MpiEngineOptions::bounded_waits
 //   ./bazelw run //bench:execute_bench record                # only the cost of the record of calls
+//   ./bazelw run //bench:execute_bench broadcast reduce gather scatter    # from and to rank 0
 //
 // Bytes are those of the larger of a rank's two buffers, as nccl-tests counts. Columns, in us: the
 // blocking and the non-blocking MPI call; the engine's call; the redistribution; the difference
@@ -164,6 +165,8 @@ class Bench {
                                  Submission* submit);
   void PrintRow(const Subject& subject, int64_t bytes, const Measured& times,
                 const Submission& submit) const;
+  // Adds the calls from and to rank 0: of `count` elements, or of `block` elements per rank.
+  void AddRooted(int64_t count, int64_t block, std::vector<Subject>* subjects);
   // Copies the columns of a row-major matrix of `rows` rows into one block per rank, or back.
   void MoveColumns(int64_t rows, bool pack);
 
@@ -267,6 +270,7 @@ absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
        nullptr, [&] { MoveColumns(count / kColumns, /*pack=*/false); }},
   };
   if (part < ranks_ * kColumns) subjects.resize(1);
+  AddRooted(count, block, &subjects);
   for (const Subject& subject : subjects) {
     if (!only_.empty() && std::find(only_.begin(), only_.end(), subject.name) == only_.end()) {
       continue;
@@ -274,6 +278,54 @@ absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
     MESHIFT_RETURN_IF_ERROR(RunOne(subject, bytes, rounds, calls));
   }
   return absl::OkStatus();
+}
+
+void Bench::AddRooted(int64_t count, int64_t block, std::vector<Subject>* subjects) {
+  const int all = static_cast<int>(count);
+  const int part = static_cast<int>(block);
+  const std::string vector = fmt::format("f32[{}]", count);
+  const std::string blocks = fmt::format("f32[{}]", block * ranks_);
+  const std::string small = fmt::format("f32[{}]", ranks_ * 16);
+  const bool is_root = engine_.rank() == 0;
+  // A redistribution leaves the source as it is, so the root also has a copy.
+  const auto copy = [this, is_root, count] {
+    if (is_root) std::memcpy(out_.data(), in_.data(), count * sizeof(float));
+  };
+  subjects->push_back({"broadcast", vector, small, "At(0)", "R", nullptr,
+                       [this, all] { MPI_Bcast(out_.data(), all, MPI_FLOAT, 0, MPI_COMM_WORLD); },
+                       [this, all](MPI_Request* request) {
+                         MPI_Ibcast(out_.data(), all, MPI_FLOAT, 0, MPI_COMM_WORLD, request);
+                       },
+                       copy, nullptr});
+  subjects->push_back(
+      {"reduce", vector, small, "P", "At(0)", nullptr,
+       [this, all] {
+         MPI_Reduce(in_.data(), out_.data(), all, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+       },
+       [this, all](MPI_Request* request) {
+         MPI_Ireduce(in_.data(), out_.data(), all, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD, request);
+       },
+       nullptr, nullptr});
+  subjects->push_back({"gather", blocks, small, "S(0)", "At(0)", nullptr,
+                       [this, part] {
+                         MPI_Gather(in_.data(), part, MPI_FLOAT, out_.data(), part, MPI_FLOAT, 0,
+                                    MPI_COMM_WORLD);
+                       },
+                       [this, part](MPI_Request* request) {
+                         MPI_Igather(in_.data(), part, MPI_FLOAT, out_.data(), part, MPI_FLOAT, 0,
+                                     MPI_COMM_WORLD, request);
+                       },
+                       nullptr, nullptr});
+  subjects->push_back({"scatter", blocks, small, "At(0)", "S(0)", nullptr,
+                       [this, part] {
+                         MPI_Scatter(in_.data(), part, MPI_FLOAT, out_.data(), part, MPI_FLOAT, 0,
+                                     MPI_COMM_WORLD);
+                       },
+                       [this, part](MPI_Request* request) {
+                         MPI_Iscatter(in_.data(), part, MPI_FLOAT, out_.data(), part, MPI_FLOAT, 0,
+                                      MPI_COMM_WORLD, request);
+                       },
+                       nullptr, nullptr});
 }
 
 void Bench::MoveColumns(int64_t rows, bool pack) {

@@ -208,7 +208,7 @@ bool HasExpertWord(std::string_view placements) {
 }
 
 absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
-                                          const DeviceMesh& mesh) {
+                                          const DeviceMesh& mesh, const ExpertOwners& owners) {
   if (!HasExpertWord(placements)) return PlacementsFor(placements, parameter);
   if (!parameter.expert) return PlacementsFor(ReplaceWord(placements, "EP", "R"), parameter);
   // TP is replaced last, by its own rule; S(0) stands for it here.
@@ -229,8 +229,20 @@ absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Par
     dims.push_back(d);
     places = SaturatingMul(places, mesh.dim(d).size);
   }
-  int64_t place = *parameter.expert / CeilDiv(parameter.num_experts, places);
   std::vector<std::string> words(dims.size());
+  if (!owners.empty()) {
+    if (dims.size() != 1) {
+      return InvalidArgument("owners are given for one mesh dim EP; {} has {}", placements,
+                             dims.size());
+    }
+    if (*parameter.expert >= std::ssize(owners)) {
+      return InvalidArgument("owners are given for {} experts; '{}' belongs to expert {}",
+                             owners.size(), parameter.name, *parameter.expert);
+    }
+    const std::string at = Placement::At(owners[*parameter.expert]).ToString();
+    return PlacementsFor(ReplaceWord(placements, "EP", at), parameter);
+  }
+  int64_t place = *parameter.expert / CeilDiv(parameter.num_experts, places);
   for (size_t i = dims.size(); i-- > 0;) {
     const int64_t size = mesh.dim(dims[i]).size;
     words[i] = Placement::At({place % size}).ToString();

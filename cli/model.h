@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "cli/io.h"
 #include "meshift/device_mesh.h"
+#include "meshift/placement.h"
 #include "meshift/sharding.h"
 
 namespace meshift::cli {
@@ -31,6 +32,9 @@ struct Parameter {
   std::optional<int64_t> expert = std::nullopt;
   int64_t num_experts = 0;  // of the model: its highest expert index plus 1, or 0
 };
+
+// By the index of an expert: the coordinates that hold it, on one mesh dim.
+using ExpertOwners = std::vector<Placement::Sizes>;
 
 struct Model {
   std::string name;
@@ -56,9 +60,11 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
 // equal chunks, to the coordinates on the mesh dims marked EP (row-major, if several are). The last
 // chunk may be smaller, and the last coordinates may get none. A parameter without an expert is R
 // there. One coordinate holds the whole expert: over ep=4, expert 5 of 8 is At(2).
-// INVALID_ARGUMENT, for a parameter with an expert: there is not one placement per mesh dim.
+// `owners`: the coordinates on the mesh dim EP by expert, instead of equal chunks; empty: none are
+// given. INVALID_ARGUMENT, for a parameter with an expert: there is not one placement per mesh dim;
+// owners are given for several mesh dims, or not for this expert.
 absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
-                                          const DeviceMesh& mesh);
+                                          const DeviceMesh& mesh, const ExpertOwners& owners = {});
 // Whether the placements contain the word EP.
 bool HasExpertWord(std::string_view placements);
 

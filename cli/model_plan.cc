@@ -62,8 +62,9 @@ absl::StatusOr<std::vector<Rule>> RulesOf(const ProblemFlags& flags, Io& io) {
 
 // `text` with the words TP and EP replaced for a parameter.
 absl::StatusOr<std::string> Placed(const std::string& text, const Parameter& parameter,
-                                   const DeviceMesh& mesh, const char* option) {
-  absl::StatusOr<std::string> placed = PlacementsFor(text, parameter, mesh);
+                                   const DeviceMesh& mesh, const ExpertOwners& owners,
+                                   const char* option) {
+  absl::StatusOr<std::string> placed = PlacementsFor(text, parameter, mesh, owners);
   if (!placed.ok()) return Annotate(placed.status(), option);
   return placed;
 }
@@ -111,10 +112,12 @@ absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
     ++(*tasks)[same->second].count;
     return absl::OkStatus();
   }
-  MESHIFT_ASSIGN_OR_RETURN(const std::string from, Placed(rule.from, parameter, shared.mesh,
-                                                          flags.rules ? "from" : "--from"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string to,
-                           Placed(rule.to, parameter, shared.to_mesh, flags.rules ? "to" : "--to"));
+  MESHIFT_ASSIGN_OR_RETURN(
+      const std::string from,
+      Placed(rule.from, parameter, shared.mesh, rule.from_owners, flags.rules ? "from" : "--from"));
+  MESHIFT_ASSIGN_OR_RETURN(
+      const std::string to,
+      Placed(rule.to, parameter, shared.to_mesh, rule.to_owners, flags.rules ? "to" : "--to"));
   if (!budget.Charge(kSizeWork, std::ssize(from) + std::ssize(to))) {
     return budget.Refusal("planning");
   }

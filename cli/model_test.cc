@@ -125,6 +125,18 @@ TEST(PlacementsFor, ExpertParallelismHandsExpertsOut) {
   EXPECT_EQ(*PlacementsFor("S(0),TP", w, mesh), "S(0)[1],S(0)[0]");
 }
 
+TEST(PlacementsFor, OwnersSayWhereExpertsAre) {
+  const DeviceMesh mesh = DeviceMesh::Parse("ep=4,fsdp=2").value();
+  const Parameter w{"e.w", {DType::kBF16, {8, 6}}, 0, 2, 8};
+  const ExpertOwners owners = {{0}, {0}, {1, 3}};
+  EXPECT_EQ(*PlacementsFor("EP,S(0)", w, mesh, owners), "At(1,3),S(0)");
+  EXPECT_EQ(*PlacementsFor("EP,TP", w, mesh, owners), "At(1,3),S(0)");
+  EXPECT_EQ(Message(PlacementsFor("EP,EP", w, mesh, owners).status()),
+            "owners are given for one mesh dim EP; EP,EP has 2");
+  EXPECT_EQ(Message(PlacementsFor("EP,R", w, mesh, {{0}}).status()),
+            "owners are given for 1 experts; 'e.w' belongs to expert 2");
+}
+
 TEST(PlacementsFor, ExpertsNeedNoTensorDim) {
   const DeviceMesh mesh = DeviceMesh::Parse("ep=4,fsdp=2").value();
   const Parameter bias{"e.b", {DType::kBF16, {8}}, std::nullopt, 5, 8};

@@ -31,8 +31,27 @@ absl::Status CheckKeys(const Json& object, absl::Span<const std::string_view> kn
   return absl::OkStatus();
 }
 
+absl::StatusOr<ExpertOwners> ReadOwners(const Json& json, std::string_view key) {
+  const auto wrong = [&](const Json& value) {
+    return InvalidArgument("{} has {}; it must be a list of lists of coordinates, one per expert",
+                           key, JsonQuote(value));
+  };
+  if (!json.is_array() || json.empty()) return wrong(json);
+  ExpertOwners owners;
+  for (const Json& list : json) {
+    if (!list.is_array() || list.empty()) return wrong(list);
+    Placement::Sizes& coordinates = owners.emplace_back();
+    for (const Json& coordinate : list) {
+      MESHIFT_ASSIGN_OR_RETURN(coordinates.emplace_back(),
+                               JsonInt(coordinate, fmt::format("a coordinate in {}", key)));
+    }
+  }
+  return owners;
+}
+
 absl::StatusOr<Rule> ReadRule(const Json& json) {
-  constexpr std::array<std::string_view, 3> kKeys = {"match", "from", "to"};
+  constexpr std::array<std::string_view, 5> kKeys = {"match", "from", "to", "from_owners",
+                                                     "to_owners"};
   if (!json.is_object()) return InvalidArgument("{} is not an object", JsonQuote(json));
   MESHIFT_RETURN_IF_ERROR(CheckKeys(json, kKeys));
   Rule rule;
@@ -42,6 +61,11 @@ absl::StatusOr<Rule> ReadRule(const Json& json) {
     MESHIFT_ASSIGN_OR_RETURN(*text, JsonString(*value, key));
   }
   MESHIFT_RETURN_IF_ERROR(CheckShown(rule.match, "match"));
+  for (const auto& [key, owners] :
+       {std::pair{kKeys[3], &rule.from_owners}, {kKeys[4], &rule.to_owners}}) {
+    if (!json.contains(key)) continue;
+    MESHIFT_ASSIGN_OR_RETURN(*owners, ReadOwners(json[std::string(key)], key));
+  }
   return rule;
 }
 

@@ -5,7 +5,9 @@
 //
 // A parameter takes the first rule whose shell pattern (cli/glob.h, at most 200 bytes) matches its
 // whole name. `from` and `to` are placements, which may contain the words TP and EP (cli/model.h).
-// They are not checked here, since they depend on the parameter.
+// `from_owners` and `to_owners` say which coordinates of the mesh dim EP hold each expert, by its
+// index: [[0], [0], [1, 3]]. Without them, experts are in equal chunks. Neither is checked here,
+// since that depends on the parameter and the mesh.
 #ifndef MESHIFT_CLI_RULES_H_
 #define MESHIFT_CLI_RULES_H_
 
@@ -17,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/io.h"
+#include "cli/model.h"
 
 namespace meshift::cli {
 
@@ -24,6 +27,8 @@ struct Rule {
   std::string match;  // the pattern
   std::string from;
   std::string to;
+  ExpertOwners from_owners = {};
+  ExpertOwners to_owners = {};
 };
 
 // INVALID_ARGUMENT describes the mistake, and gives the number of the rule, from 0, if it is in

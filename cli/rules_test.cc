@@ -35,8 +35,22 @@ TEST(Rules, ErrorsNameTheRuleAndTheKey) {
   EXPECT_EQ(ErrorOf(R"({"rules": [{"match": "*", "from": "R", "to": 1}]})"),
             "rule 0: to is 1; it must be a string");
   EXPECT_EQ(ErrorOf(R"({"rules": [{"match": "*", "from": "R", "to": "R", "mesh": "a=2"}]})"),
-            "rule 0: unknown key 'mesh'; expected match, from, to");
+            "rule 0: unknown key 'mesh'; expected match, from, to, from_owners, to_owners");
   EXPECT_EQ(ErrorOf(R"({"rule": []})"), "unknown key 'rule'; expected rules");
+  const auto with_owners = [](const std::string& owners) {
+    return R"({"rules": [{"match": "*", "from": "EP", "to": "R", "from_owners": )" + owners + "}]}";
+  };
+  EXPECT_EQ(ErrorOf(with_owners("[0]")),
+            "rule 0: from_owners has 0; it must be a list of lists of coordinates, one per expert");
+  EXPECT_EQ(
+      ErrorOf(with_owners("[[0], []]")),
+      "rule 0: from_owners has []; it must be a list of lists of coordinates, one per expert");
+  EXPECT_EQ(ErrorOf(with_owners("[[0.5]]")),
+            "rule 0: a coordinate in from_owners is 0.5; it must be an integer below 2^63");
+  const auto rules = ParseRules(with_owners("[[0], [1, 3]]"));
+  ASSERT_TRUE(rules.ok()) << rules.status();
+  EXPECT_EQ((*rules)[0].from_owners, (ExpertOwners{{0}, {1, 3}}));
+  EXPECT_TRUE((*rules)[0].to_owners.empty());
 }
 
 }  // namespace
