@@ -11,7 +11,7 @@
 // front for each owned mesh dim, and the mesh dim cuts it. The boxes have the same elements in the
 // same order. Two notations of one owner expand to one sharding.
 //
-// At with two or more coordinates is no cut and stays as it is; the planner replaces it before
+// At with several coordinates cannot be a cut and stays as it is. The planner replaces it before
 // (WithOneOwner). Internal to Meshift. An immutable value; safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_UNIT_DIMS_H_
 #define MESHIFT_PLACEMENT_UNIT_DIMS_H_
@@ -40,9 +40,8 @@ Sharding WithOneOwner(const Sharding& sharding, const Sharding* prefer = nullptr
 
 class UnitDims {
  public:
-  // Of the shardings of one problem or plan, on one mesh or several: one unit dim for each mesh dim
-  // that is owned, or At, in any of them. In the order in which the meshes come first, then of mesh
-  // dims.
+  // One unit dim for each mesh dim that is owned, or At, in any of these shardings, which may be on
+  // several meshes. In the order in which the meshes come first, then of mesh dims.
   static UnitDims Of(absl::Span<const Sharding* const> shardings);
 
   bool empty() const { return dims_.empty(); }

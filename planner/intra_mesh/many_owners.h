@@ -1,5 +1,5 @@
-// Planning on one mesh where an At lists several coordinates, which is no cut: the search does not
-// know it.
+// Planning on one mesh where an At lists several coordinates. Cuts cannot say that, so the
+// search does not know it.
 //
 //   if (HasManyOwners(from) || HasManyOwners(to)) {
 //     return PlanManyOwners(from, to, options, budget, path_source);

@@ -33,7 +33,7 @@ StepOp OpFor(const Step& step, const Sharding& before);
 // equal meshes and shapes.
 DimSet ChangedTensorDims(const Sharding& before, const Sharding& after);
 
-// Of all shardings of the plan.
+// The unit dims of all shardings of the plan.
 UnitDims UnitDimsOf(const PlanFields& plan);
 
 // Whether the plan has an At or a rooted op.

@@ -63,7 +63,7 @@ TEST(ExpandedPlanTest, RootedOpsNeedTheirPlacements) {
   const Plan plan = PlanOf("f32[64]", "a=4", "At(2)", "R");
   PlanFields fields = plan.fields();
   fields.steps[0].op = StepOp::kScatter;
-  EXPECT_EQ(FindRootedFault(fields), std::nullopt);  // R is no At either
+  EXPECT_EQ(FindRootedFault(fields), std::nullopt);  // R is not At either
   fields.steps[0].op = StepOp::kSend;
   EXPECT_EQ(FindRootedFault(fields)->message,
             "send needs At on mesh dim a, which is R after the step");
