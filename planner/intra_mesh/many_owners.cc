@@ -128,6 +128,8 @@ absl::StatusOr<Plan> PlanThroughOneOwner(const Sharding& from, const Sharding& t
     bound = LeastCost(whole.problem, CostModel(whole.problem, options.topology, whole.cost));
   }
   PlanFields whole = std::move(plan).Seal(bound, why).fields();
+  // Each part keeps to the limits on groups, but their sum may not.
+  MESHIFT_RETURN_IF_ERROR(groups.Check(groups.UsedBy(whole.steps)));
   if (options.max_memory && whole.total.peak_bytes > *options.max_memory) {
     return absl::ResourceExhaustedError(
         fmt::format("max_memory is {} bytes per rank; the plan for At of several coordinates needs "
