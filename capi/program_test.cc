@@ -21,6 +21,7 @@
 #include "meshift/testing.h"
 #include "testing/cast.h"
 #include "testing/conformance_cases.h"
+#include "testing/owner_world.h"
 #include "testing/ragged_cases.h"
 #include "tests/plain_arithmetic.h"
 
@@ -495,6 +496,14 @@ TEST(ProgramsByC, AreCompleteForRaggedShards) {
   Tally tally;
   RunAll(testkit::RaggedCases(8, 600), 500, &tally);
   for (const char* const what : {"reduce_scatter", "all_gather", "blocks that differ"}) {
+    EXPECT_GT(tally[what], 0) << what;
+  }
+}
+
+TEST(ProgramsByC, AreCompleteFromAndToAPartOfTheMesh) {
+  Tally tally;
+  RunAll(testkit::OwnerCases(8, 300), 300, &tally);
+  for (const char* const what : {"reduce_scatter", "all_gather", "send_recv"}) {
     EXPECT_GT(tally[what], 0) << what;
   }
 }

@@ -127,10 +127,11 @@ class PayloadCheck {
     }
     const bool is_ragged = tensors[0].from.placement(0).IsRagged();
     if (kind != 0 || sizes == RaggedSizes::kCost || !is_ragged) return absl::OkStatus();
-    // All rows of the other ranks, or as if each had the rows of the largest.
+    // All rows of the other ranks, or as if each had the rows of the largest. The rows of one owner
+    // are never padded.
     const int64_t most = *std::max_element(rows.begin(), rows.end());
-    const int64_t sent_rows =
-        sizes == RaggedSizes::kMax ? (ranks - 1) * most : total - rows[engine_->rank()];
+    const bool pads = sizes == RaggedSizes::kMax && most < total;
+    const int64_t sent_rows = pads ? (ranks - 1) * most : total - rows[engine_->rank()];
     if (together.bytes_sent != sent_rows * row_bytes || together.collectives != 1) {
       return Internal("{}: {} collectives send {} bytes, not {}", text, together.collectives,
                       together.bytes_sent, sent_rows * row_bytes);

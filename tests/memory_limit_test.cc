@@ -25,6 +25,7 @@
 #include "meshift/union_mesh.h"
 #include "meshift/verifier.h"
 #include "testing/conformance_cases.h"
+#include "testing/owner_world.h"
 #include "testing/ragged_cases.h"
 #include "testing/random.h"
 
@@ -37,11 +38,14 @@ using testkit::ConformanceCase;
 constexpr int kNumShards = 4;
 constexpr int kNumBuffers = 3;  // kNumBuffers * kNumShards: as shard_count in BUILD
 
-// 1,000 cases: on one mesh, in all dtypes and with casts; with ragged shards; to other meshes.
+// 1,200 cases: on one mesh, in all dtypes and with casts; with ragged shards; to other meshes; from
+// and to one coordinate, or several. Plans for several coordinates are made in one way, which a
+// limit may refuse.
 std::vector<ConformanceCase> Cases() {
   std::vector<ConformanceCase> cases = testkit::ConformanceCases(8, 600);
   for (const ConformanceCase& c : testkit::RaggedCases(8, 200)) cases.push_back(c);
   for (const ConformanceCase& c : testkit::CrossConformanceCases(12, 200)) cases.push_back(c);
+  for (const ConformanceCase& c : testkit::OwnerCases(8, 200)) cases.push_back(c);
   return cases;
 }
 
@@ -130,7 +134,7 @@ class MemoryLimitTest : public testing::TestWithParam<int> {};
 
 TEST_P(MemoryLimitTest, IsKeptByTheAllocationsOfARun) {
   const std::vector<ConformanceCase> cases = Cases();
-  ASSERT_EQ(cases.size(), 1000);
+  ASSERT_EQ(cases.size(), 1200);
   int64_t run = 0;
   int64_t bound = 0;  // cases whose cheapest plan takes more than the limit
   int64_t exact = 0;  // cases whose run took exactly the planned memory

@@ -13,6 +13,8 @@
 
 #include "meshift/planner.h"
 #include "meshift/topology.h"
+#include "placement/unit_dims.h"
+#include "testing/owner_world.h"
 #include "testing/small_world.h"
 #include "tests/brute_force.h"
 
@@ -161,6 +163,18 @@ TEST_P(OptimalTest, NoSequenceIsCheaperOnLargerMeshesByProtocols) {
     tally.Judge(brute_force, pair.from, pair.to, {.topology = h100});
   }
   tally.Report("random, protocols", GetParam());
+}
+
+// From and to one coordinate of a mesh dim.
+TEST_P(OptimalTest, NoSequenceWithOwnersIsCheaper) {
+  BruteForce brute_force;
+  Tally tally;
+  testkit::ForEachOwnerCase(
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 32 * testkit::TestFraction()},
+      [&](const Sharding& from, const Sharding& to) {
+        if (!HasManyOwners(from) && !HasManyOwners(to)) tally.Judge(brute_force, from, to, {});
+      });
+  tally.Report("owners", GetParam());
 }
 
 TEST_P(OptimalTest, NoSequenceIsCheaperWithoutAPromise) {

@@ -15,6 +15,7 @@
 
 #include "meshift/planner.h"
 #include "placement/cast.h"
+#include "testing/owner_world.h"
 #include "testing/small_world.h"
 #include "tests/layout_runner.h"
 
@@ -168,7 +169,9 @@ TEST_P(StridedTest, RandomWorld) {
   constexpr uint64_t kCases = 2000;
   Tally tally;
   for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
-    const testkit::RandomPair pair = testkit::RandomCase(seed);
+    // One in four from or to a part of the mesh.
+    const testkit::RandomPair pair =
+        seed % 4 == 3 ? testkit::RandomOwnerCase(seed) : testkit::RandomCase(seed);
     LayoutRunner runner(pair.from.mesh());
     Judge(pair.from, pair.to, runner, &tally);
   }

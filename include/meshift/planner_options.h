@@ -174,7 +174,7 @@ absl::StatusOr<PlannerKind> ParsePlannerKind(std::string_view name);
 // How an all_gather or reduce_scatter over a ragged cut moves its blocks.
 enum class RaggedSizes : uint8_t {
   kCost,  // the cheaper of the following two
-  kMax,   // padded to the largest block
+  kMax,   // padded to the largest block; but never if one member has all
   kSum,   // exact sizes, contiguous blocks
 };
 std::string_view Name(RaggedSizes sizes);  // "cost", "max", "sum"

@@ -14,6 +14,7 @@
 #include "planner/search/layouts.h"
 #include "planner/search/successors.h"
 #include "testing/conformance_cases.h"
+#include "testing/owner_world.h"
 #include "testing/ragged_cases.h"
 #include "testing/small_world.h"
 
@@ -92,6 +93,7 @@ TEST(HeuristicTest, FallsByNoMoreThanTheStepCosts) {
   for (const testkit::ConformanceCase& c : testkit::RaggedCases(8, 2000)) {
     pairs.push_back({c.from, c.to});
   }
+  for (uint64_t seed = 0; seed < 1000; ++seed) pairs.push_back(testkit::RandomOwnerCase(seed));
   for (const testkit::RandomPair& pair : pairs) {
     const auto problem = Problem::Create(pair.from, pair.to);
     if (!problem.ok()) continue;

@@ -11,6 +11,7 @@
 #include "planner/search/layouts.h"
 #include "planner/search/successors.h"
 #include "testing/conformance_cases.h"
+#include "testing/owner_world.h"
 #include "testing/ragged_cases.h"
 #include "testing/small_world.h"
 
@@ -85,10 +86,12 @@ TEST(StepBoundsTest, NoStepIsFaster) {
   EXPECT_EQ(tally.above, 0);
 }
 
-// Ragged sizes with zeros, all rows on one coordinate, and further cuts inside.
+// Ragged sizes with zeros, all rows on one coordinate, and further cuts inside; owners.
 TEST(StepBoundsTest, NoStepOverRaggedCutsIsFaster) {
   Tally tally;
-  for (const testkit::ConformanceCase& c : testkit::RaggedCases(8, 2000)) {
+  std::vector<testkit::ConformanceCase> cases = testkit::RaggedCases(8, 2000);
+  for (const testkit::ConformanceCase& c : testkit::OwnerCases(8, 500)) cases.push_back(c);
+  for (const testkit::ConformanceCase& c : cases) {
     const auto problem = Problem::Create(c.from, c.to);
     if (!problem.ok()) continue;
     for (const Topology& topology : {testkit::SlowLinks(), *Topology::Parse("nvlink=2,rail=6")}) {

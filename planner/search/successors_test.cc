@@ -14,6 +14,7 @@
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
 #include "testing/conformance_cases.h"
+#include "testing/owner_world.h"
 #include "testing/ragged_cases.h"
 #include "testing/small_world.h"
 
@@ -60,6 +61,7 @@ TEST(SuccessorsTest, WhereNoRankReceivesTheStepIsASlice) {
   for (const testkit::ConformanceCase& c : testkit::RaggedCases(8, 500)) {
     pairs.push_back({c.from, c.to});
   }
+  for (uint64_t seed = 0; seed < 1000; ++seed) pairs.push_back(testkit::RandomOwnerCase(seed));
   int64_t slices = 0;
   int64_t relabels = 0;
   int64_t moves = 0;

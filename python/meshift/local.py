@@ -176,9 +176,14 @@ def shard(array: Any, sharding: Sharding) -> list[Array]:
     A sharding with partial values is refused: the contributions would not be unique.
     """
     whole = _whole(array, sharding)
-    return [
-        whole[_slices(sharding.local_box(rank))].copy(order="C") for rank in sharding.mesh.ranks
-    ]
+    return [_part(whole, sharding.local_box(rank)) for rank in sharding.mesh.ranks]
+
+
+def _part(whole: Array, box: Box) -> Array:
+    # An empty box of a tensor without dims has one dim.
+    if box.num_elements == 0:
+        return np.empty(_shape(box), whole.dtype)
+    return whole[_slices(box)].copy(order="C")
 
 
 def unshard(arrays: Mapping[int, Any] | Sequence[Any], sharding: Sharding) -> Array:
@@ -195,7 +200,8 @@ def unshard(arrays: Mapping[int, Any] | Sequence[Any], sharding: Sharding) -> Ar
         other = first.setdefault(box, rank)
         if part.tobytes() != parts[other].tobytes():
             raise ValueError(f"ranks {other} and {rank} hold replicas with different bits")
-        whole[_slices(box)] = part
+        if part.size > 0:
+            whole[_slices(box)] = part
     return whole
 
 

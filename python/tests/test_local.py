@@ -38,6 +38,19 @@ def test_moves_every_dtype(dtype):
         assert same_bits(local.unshard(parts, target), array)
 
 
+@pytest.mark.parametrize("shape", ["", "4,6"])
+def test_moves_from_and_to_a_part_of_the_mesh(shape):
+    """Ranks that At leaves out hold nothing, also of a tensor without dims."""
+    source = Sharding.parse(f"f32[{shape}] on a=3,b=2 as At(2),R")
+    array = any_array(np.random.default_rng(3), source)
+    parts = local.shard(array, source)
+    assert [part.size for part in parts] == [0] * 4 + [array.size] * 2
+    for placements in ("R,R", "At(0),R", "At(0,1),At(1)"):
+        target = source.with_placements(placements)
+        moved = local.run(plan(source, target), parts)
+        assert same_bits(local.unshard(moved, target), array)
+
+
 def test_moves_random_shards():
     choose = random.Random(7)
     generator = np.random.default_rng(7)
@@ -48,7 +61,8 @@ def test_moves_random_shards():
 
         def placements():
             return ",".join(
-                choose.choice(["R"] + [f"S({d})" for d in range(len(shape))]) for _ in range(dims)
+                choose.choice(["R", "At(0)"] + [f"S({d})" for d in range(len(shape))])
+                for _ in range(dims)
             )
 
         tensor = f"i16[{','.join(map(str, shape))}]"
