@@ -222,7 +222,7 @@ absl::StatusOr<LogTimes> ReadLogTimes(const std::vector<std::string>& logs,
     };
     const std::optional<ObservationKind> kind = KindOf(log.op);
     if (!kind) {
-      leave_out(fmt::format("{} of {}, which plans do not use",
+      leave_out(fmt::format("{} of {}, which is not fitted",
                             CountText(static_cast<int64_t>(log.rows.size()), "time"),
                             Name(log.op)));
       continue;

@@ -122,7 +122,7 @@ all_gather        8  256 MiB  735.0 us  735.0 us             1.00  ring       Si
 all_gather        8    1 GiB    2.7 ms    2.7 ms             1.00  ring       Simple
 # error of 16 times in all: median 0.0 %, worst 0.0 %
 # error of 10 times from 4 MiB on: median 0.0 %, worst 0.0 %
-# left out: {}: 1 time of broadcast, which plans do not use
+# left out: {}: 1 time of broadcast, which is not fitted
 )",
                         broadcast));
   EXPECT_TRUE(Topology::FromJson(outcome.out.substr(outcome.out.find('{'))).ok()) << outcome;

@@ -120,17 +120,19 @@ class Ends {
   Ends(const Sharding& end, DType dtype) : end_(end), dtype_(dtype) {}
 
   void Add(const NearCoordinates& near) {
-    std::vector<int> few;     // mesh dims that get a ragged cut
+    std::vector<int> few;     // mesh dims that are At, or get a ragged cut
+    size_t ragged = 0;        // the number of ragged cuts
     std::vector<int> others;  // the others of size > 1
     for (int d = 0; d < end_.mesh().NumDims(); ++d) {
       if (IsProper(near[d])) {
         few.push_back(d);
+        ragged += std::count(near[d].begin(), near[d].end(), true) > 1 ? 1 : 0;
       } else if (end_.mesh().dim(d).size > 1) {
         others.push_back(d);
       }
     }
-    const std::vector<int> dims = LongestDims(end_.shape(), std::max(kMaxTensorDims, few.size()));
-    if (dims.size() < few.size()) return;
+    const std::vector<int> dims = LongestDims(end_.shape(), std::max(kMaxTensorDims, ragged));
+    if (dims.size() < ragged) return;
     for (size_t shift = 0; shift < dims.size(); ++shift) {
       std::vector<Placement> placements(end_.mesh().NumDims(), Placement::Replicate());
       for (size_t i = 0; i < few.size(); ++i) {

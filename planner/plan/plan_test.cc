@@ -168,7 +168,7 @@ TEST(PlanIoTest, BadTextNamesStepAndRule) {
            {with("\"bytes_in\":32", "\"bytes_in\":\"32\""), "format", 0, "'bytes_in'"},
            {with("\"bytes_in\":32", "\"bytes_in\":1e3"), "format", 0, "'bytes_in'"},
            {with("[\"a\",2]", "[\"a\",0]"), "mesh", {}, "0"},
-           {with("\"op\":\"all_reduce\"", "\"op\":\"broadcast\""), "op", 0, "'broadcast'"},
+           {with("\"op\":\"all_reduce\"", "\"op\":\"all_cast\""), "op", 0, "'all_cast'"},
            {with("\"mesh_dims\":[\"a\"]", "\"mesh_dims\":[\"z\"]"), "mesh_dims", 0, "'z'"},
            {with("\"after\":\"R,R\"", "\"after\":\"R,S(3)\""), "after", 0, "Shard(3)"},
            {with("\"sizes\":\"even\"", "\"sizes\":\"odd\""), "sizes", 0, "'odd'"},

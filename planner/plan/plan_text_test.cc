@@ -241,7 +241,7 @@ TEST(PlanText, BadTextNamesTheLineAndWhatIsMissing) {
   };
   for (const Case& c : std::vector<Case>{
            {"#", "format", {}, "line 1: expected '# meshift plan: ' at '#'"},
-           {with("plan:", "plan 2:"), "format", {}, "form 2 is newer"},
+           {with("plan:", "plan 3:"), "format", {}, "form 3 is newer"},
            {good.substr(0, good.find("fingerprint")), "format", {}, "cut short"},
            {good.substr(0, good.size() - 9), "fingerprint", {}, "32 hex digits"},
            {good + "x", "format", {}, "line 12: expected the end of the text at 'x'"},
