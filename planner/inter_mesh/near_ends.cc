@@ -133,10 +133,10 @@ class Ends {
     }
     const std::vector<int> dims = LongestDims(end_.shape(), std::max(kMaxTensorDims, ragged));
     if (dims.size() < ragged) return;
-    for (size_t shift = 0; shift < dims.size(); ++shift) {
+    for (size_t shift = 0; shift < std::max<size_t>(dims.size(), 1); ++shift) {
       std::vector<Placement> placements(end_.mesh().NumDims(), Placement::Replicate());
       for (size_t i = 0; i < few.size(); ++i) {
-        const int k = dims[(i + shift) % dims.size()];
+        const int k = dims.empty() ? 0 : dims[(i + shift) % dims.size()];
         placements[few[i]] = OverNear(k, near[few[i]], end_.shape()[k]);
       }
       Add(placements);

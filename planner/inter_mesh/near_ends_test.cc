@@ -34,6 +34,7 @@ List Near(const Sharding& end, const std::string& other, const std::string& topo
 TEST(NearEnds, OneRankHoldsAll) {
   EXPECT_EQ(Near(Parse("f32[8,4]", "a=4", "R"), "one=1@2", "flat"), List{"At(2)"});
   EXPECT_EQ(Near(Parse("f32[8,4]", "a=2,b=2", "R,R"), "one=1@2", "flat"), List{"At(1),At(0)"});
+  EXPECT_EQ(Near(Parse("f32[]", "a=4", "R"), "one=1@0", "flat"), List{"At(0)"});
 }
 
 TEST(NearEnds, TheRanksOfAHostHoldEvenShares) {
@@ -54,12 +55,11 @@ TEST(NearEnds, RanksComeInAnyOrder) {
 
 TEST(NearEnds, ThereAreNone) {
   const Sharding end = Parse("f32[8,4]", "a=4", "R");
-  EXPECT_EQ(Near(end, "b=4", "flat"), List());                             // all are near
-  EXPECT_EQ(Near(end, "b=4@8-11", "h100"), List());                        // no rank is near
-  EXPECT_EQ(Near(Parse("f32[]", "a=4", "R"), "one=1@0", "flat"), List());  // no dim to cut
+  EXPECT_EQ(Near(end, "b=4", "flat"), List());       // all are near
+  EXPECT_EQ(Near(end, "b=4@8-11", "h100"), List());  // no rank is near
   EXPECT_EQ(Near(Parse("f32[0,4]", "a=4", "R"), "one=1@0", "flat"), List());
-  // One rank of a mesh of two dims needs two tensor dims.
-  EXPECT_EQ(Near(Parse("f32[8]", "a=2,b=2", "R,R"), "one=1@0", "flat"), List());
+  // Two ranks need a tensor dim to divide.
+  EXPECT_EQ(Near(Parse("f32[]", "a=4", "R"), "b=2@0-1", "flat"), List());
   // A cut inside a byte is left out.
   EXPECT_EQ(Near(Parse("f4e2m1[3,2]", "a=4", "R"), "b=2@0-1", "flat"), (List{"S(0){2,1,0,0}"}));
 }
