@@ -107,18 +107,17 @@ absl::Status ResolveShards(const DeviceMesh& mesh, const TensorType& tensor,
   return absl::OkStatus();
 }
 
-// Sorts the coordinates of each At and checks them. At(all coordinates) becomes R.
+// Checks the coordinates of each At. At(all coordinates) becomes R.
 absl::Status ResolveAt(const DeviceMesh& mesh, std::vector<Placement>* placements) {
   for (int d = 0; d < mesh.NumDims(); ++d) {
     Placement& placement = (*placements)[d];
     if (!placement.IsAt()) continue;
     const DeviceMesh::Dim& dim = mesh.dim(d);
-    Placement::Sizes coordinates = placement.coordinates();
+    const Placement::Sizes& coordinates = placement.coordinates();
     if (coordinates.empty()) {
       return InvalidArgument("{} on mesh dim {} lists no coordinate", placement.ToString(),
                              dim.name);
     }
-    std::sort(coordinates.begin(), coordinates.end());
     for (size_t i = 0; i < coordinates.size(); ++i) {
       if (coordinates[i] < 0 || coordinates[i] >= dim.size) {
         return InvalidArgument("{}: coordinate {} is out of range for mesh dim {} of size {}",
@@ -128,8 +127,7 @@ absl::Status ResolveAt(const DeviceMesh& mesh, std::vector<Placement>* placement
       return InvalidArgument("{}: coordinate {} is listed twice", placement.ToString(),
                              coordinates[i]);
     }
-    const bool all = static_cast<int64_t>(coordinates.size()) == dim.size;
-    placement = all ? Placement::Replicate() : Placement::At(std::move(coordinates));
+    if (static_cast<int64_t>(coordinates.size()) == dim.size) placement = Placement::Replicate();
   }
   return absl::OkStatus();
 }

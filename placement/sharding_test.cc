@@ -267,8 +267,8 @@ TEST(Sharding, Errors) {
       {"bool[8]", "a=1", "P(avg)", "avg of bool is refused"},
       // At.
       {"f32[8]", "a=4", "At(4)", "At(4): coordinate 4 is out of range for mesh dim a of size 4"},
-      {"f32[8]", "a=4", "At(0,-1)", "At(0,-1): coordinate -1 is out of range"},
-      {"f32[8]", "a=4", "At(2,1,2)", "At(2,1,2): coordinate 2 is listed twice"},
+      {"f32[8]", "a=4", "At(0,-1)", "At(-1,0): coordinate -1 is out of range"},
+      {"f32[8]", "a=4", "At(2,1,2)", "At(1,2,2): coordinate 2 is listed twice"},
       {"f32[8]", "a=4", "At()", "expected an integer at \")\""},
       {"f32[8]", "a=4", "At", "expected \"(\" at the end"},
       {"c64[8]", "a=2", "P(min)", "min of c64 is refused: complex numbers have no order"},

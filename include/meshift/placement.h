@@ -63,10 +63,11 @@ class Placement {
   }
 
   // The listed coordinates of the mesh dim hold replicas, the others nothing: a root, the owner of
-  // an expert, a pipeline stage. Sharding::Create sorts them; those of At(all coordinates) are R.
+  // an expert, a pipeline stage. Sharding::Create turns At(all coordinates) into R.
   static Placement At(Sizes coordinates) {
     Placement p(Kind::kAt);
     p.sizes_ = std::move(coordinates);
+    std::sort(p.sizes_.begin(), p.sizes_.end());
     return p;
   }
 
@@ -76,13 +77,12 @@ class Placement {
   bool IsPartial() const { return kind_ == Kind::kPartial; }
   bool IsAt() const { return kind_ == Kind::kAt; }
   bool IsRagged() const { return IsShard() && !sizes_.empty(); }
-  int tensor_dim() const { return tensor_dim_; }  // REQUIRES: IsShard()
-  const Sizes& sizes() const { return sizes_; }   // REQUIRES: IsShard()
-  ReduceOp op() const { return op_; }             // REQUIRES: IsPartial()
-  // REQUIRES: IsAt(). Ascending in a Sharding.
-  const Sizes& coordinates() const { return sizes_; }
+  int tensor_dim() const { return tensor_dim_; }       // REQUIRES: IsShard()
+  const Sizes& sizes() const { return sizes_; }        // REQUIRES: IsShard()
+  ReduceOp op() const { return op_; }                  // REQUIRES: IsPartial()
+  const Sizes& coordinates() const { return sizes_; }  // ascending; REQUIRES: IsAt()
   // Whether coordinate i of the mesh dim holds anything. REQUIRES: IsAt().
-  bool Holds(int64_t i) const { return std::find(sizes_.begin(), sizes_.end(), i) != sizes_.end(); }
+  bool Holds(int64_t i) const { return std::binary_search(sizes_.begin(), sizes_.end(), i); }
 
   // "R", "S(0)", "S(0){3,0,5}", "P", "P(max)", "At(3,7)", without the position in the shard order,
   // which Sharding prints.
