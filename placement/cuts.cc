@@ -16,7 +16,9 @@ int64_t NumPieces(absl::Span<const Cut> cuts) {
 Lengths PieceLengths(const Lengths& wholes, const Cut& cut) {
   Lengths lengths;
   for (size_t i = 1; i < cut.begins.size(); ++i) {
-    lengths.push_back(cut.begins[i] - cut.begins[i - 1]);
+    const int64_t length = cut.begins[i] - cut.begins[i - 1];
+    // Most coordinates of a large mesh dim may hold nothing.
+    if (lengths.empty() || lengths.back() != length) lengths.push_back(length);
   }
   for (size_t i = 0; cut.begins.empty() && i < wholes.size(); ++i) {
     const Chunks chunks(wholes[i], cut.size);
