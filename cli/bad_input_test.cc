@@ -399,7 +399,7 @@ std::string Replace(std::string text, const std::string& from, const std::string
 
 TEST(BadInput, PlanFiles) {
   const std::string plan = PlanJson();
-  const std::string newer = Replace(plan, "\"version\": 1", "\"version\": 2");
+  const std::string newer = Replace(plan, "\"version\": 1", "\"version\": 3");
   const std::string cut = plan.substr(0, plan.size() / 2);
   for (const Args& args : std::vector<Args>{{"check", "-"}, {"run", "--plan", "-"}}) {
     for (const std::string& text :

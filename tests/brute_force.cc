@@ -17,6 +17,7 @@
 #include "meshift/status.h"
 #include "planner/cost/cost.h"
 #include "planner/intra_mesh/reduction_choice.h"
+#include "planner/plan/expanded_plan.h"
 #include "planner/plan/rank_bytes.h"
 #include "planner/search/heuristic.h"
 #include "planner/search/layouts.h"
@@ -50,7 +51,7 @@ int64_t TotalBytes(const Plan& plan, int step_index) {
   if (!IsCollective(step.op)) return 0;
   const Sharding& before = step_index == 0 ? plan.from() : plan.steps()[step_index - 1].after;
   const DeviceMesh& mesh = before.mesh();
-  if (IsReduction(step.op) || step.op == StepOp::kAllGather) {
+  if (IsReduction(step.op) || OpOnCuts(step.op) == StepOp::kAllGather) {
     return step.bytes_sent * mesh.NumRanks();
   }
   int64_t bytes = 0;
@@ -65,8 +66,8 @@ std::vector<std::string> StepTexts(const Plan& plan) {
   for (const Step& step : plan.steps()) {
     std::vector<std::string> names;
     for (const int d : step.mesh_dims) names.push_back(plan.from().mesh().dim(d).name);
-    texts.push_back(
-        fmt::format("{} {} {}", Name(step.op), fmt::join(names, ","), step.after.PlacementsText()));
+    texts.push_back(fmt::format("{} {} {}", Name(OpOnCuts(step.op)), fmt::join(names, ","),
+                                step.after.PlacementsText()));
   }
   return texts;
 }

@@ -136,8 +136,10 @@ class Ends {
     for (size_t shift = 0; shift < std::max<size_t>(dims.size(), 1); ++shift) {
       std::vector<Placement> placements(end_.mesh().NumDims(), Placement::Replicate());
       for (size_t i = 0; i < few.size(); ++i) {
+        // A tensor without dims has only owners.
         const int k = dims.empty() ? 0 : dims[(i + shift) % dims.size()];
-        placements[few[i]] = OverNear(k, near[few[i]], end_.shape()[k]);
+        const int64_t length = dims.empty() ? 0 : end_.shape()[k];
+        placements[few[i]] = OverNear(k, near[few[i]], length);
       }
       Add(placements);
       for (const int k : dims) {
