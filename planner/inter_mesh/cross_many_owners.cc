@@ -1,7 +1,5 @@
 #include "planner/inter_mesh/cross_many_owners.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -18,6 +16,7 @@
 #include "planner/inter_mesh/cross_mesh.h"
 #include "planner/intra_mesh/assemble.h"
 #include "planner/plan/crossing.h"
+#include "planner/plan/memory_limit.h"
 #include "planner/search/search.h"
 
 namespace meshift {
@@ -31,6 +30,10 @@ class DirectPlan {
       : from_(from), to_(to), options_(options), budget_(budget) {}
 
   absl::StatusOr<Plan> Make() {
+    const TensorMemory memory(from_, to_, options_.buffers);
+    if (options_.max_memory) {
+      MESHIFT_RETURN_IF_ERROR(memory.WorkspaceLimit(*options_.max_memory).status());
+    }
     const bool reduces = ContributionsOf(from_) > 1;
     MESHIFT_ASSIGN_OR_RETURN(const DType dtype, CrossingDType(reduces));
     MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
@@ -51,10 +54,8 @@ class DirectPlan {
     const Plan whole = std::move(plan).Seal(LowerBound(), why);
     MESHIFT_RETURN_IF_ERROR(groups.Check(groups.UsedBy(whole.steps())));
     if (options_.max_memory && whole.total().peak_bytes > *options_.max_memory) {
-      return absl::ResourceExhaustedError(fmt::format(
-          "max_memory is {} bytes per rank; the plan for At of several coordinates needs {}, and "
-          "no other is tried",
-          *options_.max_memory, whole.total().peak_bytes));
+      return memory.Refusal(*options_.max_memory, whole.total().workspace_bytes,
+                            /*is_least=*/true);
     }
     return WithAt(whole);
   }

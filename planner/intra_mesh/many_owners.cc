@@ -1,7 +1,5 @@
 #include "planner/intra_mesh/many_owners.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -17,6 +15,7 @@
 #include "planner/intra_mesh/assemble.h"
 #include "planner/intra_mesh/mesh_paths.h"
 #include "planner/intra_mesh/mesh_problem.h"
+#include "planner/plan/memory_limit.h"
 
 namespace meshift {
 namespace {
@@ -94,6 +93,10 @@ absl::StatusOr<Plan> PlanThroughOneOwner(const Sharding& from, const Sharding& t
   legs.push_back({one, everywhere});
   if (HasManyOwners(to)) legs.push_back({everywhere, target, true});
 
+  const TensorMemory memory(from, to, options.buffers);
+  if (options.max_memory) {
+    MESHIFT_RETURN_IF_ERROR(memory.WorkspaceLimit(*options.max_memory).status());
+  }
   PlannerOptions unlimited = options;
   unlimited.max_memory.reset();
   MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf({from.mesh()}, options, budget));
@@ -131,10 +134,7 @@ absl::StatusOr<Plan> PlanThroughOneOwner(const Sharding& from, const Sharding& t
   // Each part keeps to the limits on groups, but their sum may not.
   MESHIFT_RETURN_IF_ERROR(groups.Check(groups.UsedBy(whole.steps)));
   if (options.max_memory && whole.total.peak_bytes > *options.max_memory) {
-    return absl::ResourceExhaustedError(
-        fmt::format("max_memory is {} bytes per rank; the plan for At of several coordinates needs "
-                    "{}, and no other is tried",
-                    *options.max_memory, whole.total.peak_bytes));
+    return memory.Refusal(*options.max_memory, whole.total.workspace_bytes, /*is_least=*/true);
   }
   if (HasManyOwners(to)) whole.steps.back().after = to;
   return Plan::Seal(std::move(whole));
