@@ -25,11 +25,12 @@ namespace meshift {
 // The near ranks are first the ranks of `other`, then, level by level, the ranks that share a
 // domain with one of them. A coordinate is near if a near rank has it. A mesh dim with one near
 // coordinate is At there. Another of which only some coordinates are near gets a ragged cut, which
-// divides a tensor dim among these as a ceil cut does. The other mesh dims are replicated, cut one tensor dim, or have the ceil cuts of `end`. New
-// cuts are only of the two longest tensor dims, or of as many dims as there are ragged cuts. No
-// sharding is added if no rank or every coordinate is near, or if the tensor has fewer dims than
-// there are ragged cuts. Shardings that the dtype cannot have are left out. Empty for a tensor of 0
-// elements. O(levels * R log R) time for the R ranks of both meshes.
+// divides a tensor dim among these as a ceil cut does. The other mesh dims are replicated, cut one
+// tensor dim, or have the ceil cuts of `end`. New cuts are only of the two longest tensor dims, or
+// of as many dims as there are ragged cuts. No sharding is added if no rank or every coordinate is
+// near, or if the tensor has fewer dims than there are ragged cuts. Shardings that the dtype cannot
+// have are left out. Empty for a tensor of 0 elements. O(levels * R log R) time for the R ranks of
+// both meshes.
 std::vector<Sharding> NearEnds(const Sharding& end, DType dtype, const DeviceMesh& other,
                                const Topology& topology);
 
