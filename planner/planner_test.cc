@@ -83,7 +83,7 @@ TEST(PlannerTest, GoldenPlans) {
            // A root, an owner, a stage.
            {"a=4", "f32[64]", "At(2)", "R", "broadcast{a} -> R"},
            {"a=4", "f32[64]", "P", "At(0)", "reduce{a} -> At(0)"},
-           {"a=4", "f32[64]", "At(1)", "S(0)", "scatter{a} -> S(0)"},
+           {"a=4", "f32[1048576]", "At(1)", "S(0)", "scatter{a} -> S(0)"},
            {"a=4", "f32[64]", "At(1)", "At(3)", "send{a} -> At(3)"},
            {"a=2,b=2", "f32[64]", "At(1),At(0)", "R,R", "broadcast{a,b} -> R,R"},
            {"a=2,b=2", "f32[64,64]", "R,S(1)", "At(1),S(1)", "slice{a} -> At(1),S(1)"},

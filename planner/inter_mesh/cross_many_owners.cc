@@ -15,6 +15,7 @@
 #include "planner/cost/cross_cost.h"
 #include "planner/inter_mesh/cross_mesh.h"
 #include "planner/intra_mesh/assemble.h"
+#include "planner/intra_mesh/many_owners.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/memory_limit.h"
 #include "planner/search/search.h"
@@ -53,6 +54,7 @@ class DirectPlan {
                 : "nothing is reduced";
     const Plan whole = std::move(plan).Seal(LowerBound(), why);
     MESHIFT_RETURN_IF_ERROR(groups.Check(groups.UsedBy(whole.steps())));
+    MESHIFT_RETURN_IF_ERROR(CheckMaxValue(whole.fields(), options_));
     if (options_.max_memory && whole.total().peak_bytes > *options_.max_memory) {
       return memory.Refusal(*options_.max_memory, whole.total().workspace_bytes,
                             /*is_least=*/true);
@@ -126,6 +128,7 @@ class DirectPlan {
     const bool is_empty = NumElements(a.shape()) == 0;
     choice.rules.scatters = false;
     choice.rules.exact |= is_empty;
+    choice.exact |= is_empty;
     CostOptions cost = CostOptionsOf(options_, choice);
     cost.from_source = mesh == 0;
     cost.to_target = mesh == 1;

@@ -133,6 +133,7 @@ absl::StatusOr<Plan> PlanThroughOneOwner(const Sharding& from, const Sharding& t
   PlanFields whole = std::move(plan).Seal(bound, why).fields();
   // Each part keeps to the limits on groups, but their sum may not.
   MESHIFT_RETURN_IF_ERROR(groups.Check(groups.UsedBy(whole.steps)));
+  MESHIFT_RETURN_IF_ERROR(CheckMaxValue(whole, options));
   if (options.max_memory && whole.total.peak_bytes > *options.max_memory) {
     return memory.Refusal(*options.max_memory, whole.total.workspace_bytes, /*is_least=*/true);
   }
@@ -141,6 +142,18 @@ absl::StatusOr<Plan> PlanThroughOneOwner(const Sharding& from, const Sharding& t
 }
 
 }  // namespace
+
+absl::Status CheckMaxValue(const PlanFields& plan, const PlannerOptions& options) {
+  for (size_t i = 0; options.max_value && i + 1 < plan.steps.size(); ++i) {
+    if (plan.steps[i].bytes_out <= *options.max_value) continue;
+    return FailedPrecondition(
+        "no plan keeps to max_value = {}: in the one for At of several coordinates the "
+        "intermediate "
+        "value {} has {} bytes",
+        *options.max_value, plan.steps[i].after.PlacementsText(), plan.steps[i].bytes_out);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Plan> PlanManyOwners(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options, WorkBudget& budget,

@@ -12,6 +12,7 @@
 #ifndef MESHIFT_PLANNER_INTRA_MESH_MANY_OWNERS_H_
 #define MESHIFT_PLANNER_INTRA_MESH_MANY_OWNERS_H_
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
 #include "meshift/plan.h"
@@ -20,6 +21,9 @@
 #include "planner/intra_mesh/plan_on_mesh.h"
 
 namespace meshift {
+
+// FAILED_PRECONDITION: a value between two steps is larger than options.max_value.
+absl::Status CheckMaxValue(const PlanFields& plan, const PlannerOptions& options);
 
 // As MakePlanOnMesh. REQUIRES: HasManyOwners(from) or HasManyOwners(to) (placement/unit_dims.h).
 absl::StatusOr<Plan> PlanManyOwners(const Sharding& from, const Sharding& to,
