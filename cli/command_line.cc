@@ -162,6 +162,8 @@ CLI::App* AddPlan(CLI::App* app, PlanFlags* flags) {
   AddProblem(plan, &flags->problem);
   plan->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
   plan->add_flag("--messages", flags->messages, "also list each message: sender, receiver and box");
+  plan->add_flag("--together", flags->together,
+                 "with --model: choose the plans so that the busiest link of all is least busy");
   AddPath(plan, "--batch", &flags->batch,
           "read one JSON object per line, answer each on one line; - is stdin")
       ->type_name("FILE");

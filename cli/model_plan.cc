@@ -33,6 +33,7 @@
 #include "meshift/planner_cache.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
+#include "meshift/topology.h"
 #include "meshift/union_mesh.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/intra_mesh/assemble.h"
@@ -145,11 +146,7 @@ absl::Status Relabel(std::vector<Task>* tasks, WorkBudget& budget) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelRow> PlanTask(const Task& task, const SharedInputs& shared,
-                                  PlannerCache* planner, WorkBudget& budget) {
-  if (!budget.Charge(kRowWork)) return budget.Refusal("planning");
-  MESHIFT_ASSIGN_OR_RETURN(
-      Plan plan, planner->Find(task.from, task.to, /*reduce_dtype=*/std::nullopt, budget));
+absl::StatusOr<ModelRow> RowOf(const Task& task, const SharedInputs& shared, Plan plan) {
   const Rule& rule = shared.rules[task.rule];
   const auto shown = [&](const std::string& text, const Sharding& sharding) {
     if (!task.first.expert || !HasExpertWord(text)) return sharding.PlacementsText();
@@ -159,6 +156,50 @@ absl::StatusOr<ModelRow> PlanTask(const Task& task, const SharedInputs& shared,
   std::string to_shown = shown(rule.to, plan.to());
   return ModelRow{task.count, task.first.name, std::move(plan), std::move(from_shown),
                   std::move(to_shown)};
+}
+
+absl::Status OfParameter(const absl::Status& status, const Task& task) {
+  return Annotate(status, fmt::format("parameter '{}'", task.first.name));
+}
+
+// The rows of plans that are made one by one.
+absl::Status PlanAlone(const std::vector<Task>& tasks, const SharedInputs& shared,
+                       WorkBudget& budget, ModelPlan* result) {
+  PlannerCache planner(shared.options);
+  for (const Task& task : tasks) {
+    if (!budget.Charge(kRowWork)) return OfParameter(budget.Refusal("planning"), task);
+    absl::StatusOr<Plan> plan =
+        planner.Find(task.from, task.to, /*reduce_dtype=*/std::nullopt, budget);
+    if (!plan.ok()) return OfParameter(plan.status(), task);
+    MESHIFT_ASSIGN_OR_RETURN(ModelRow row, RowOf(task, shared, *std::move(plan)));
+    result->rows.push_back(std::move(row));
+  }
+  return absl::OkStatus();
+}
+
+// The rows of plans that are made together.
+absl::Status PlanAllTogether(const std::vector<Task>& tasks, const SharedInputs& shared,
+                             WorkBudget& budget, ModelPlan* result) {
+  std::vector<TensorMove> moves;
+  for (const Task& task : tasks) moves.push_back({task.from, task.to, task.count});
+  if (!budget.Charge(kRowWork, std::ssize(moves))) return budget.Refusal("planning");
+  absl::StatusOr<PlanSet> set = MakePlans(moves, shared.options, budget);
+  if (!set.ok()) {
+    // Name the parameter instead of the move.
+    const std::string message(set.status().message());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const std::string move = fmt::format("move {}: ", i);
+      if (message.rfind(move, 0) != 0) continue;
+      return OfParameter(absl::Status(set.status().code(), message.substr(move.size())), tasks[i]);
+    }
+    return set.status();
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    MESHIFT_ASSIGN_OR_RETURN(ModelRow row, RowOf(tasks[i], shared, std::move(set->plans[i])));
+    result->rows.push_back(std::move(row));
+  }
+  result->together = {set->busiest, set->busiest_ns, set->bound_ns};
+  return absl::OkStatus();
 }
 
 // The time to create the groups of all plans, each once. All plans are on the same meshes.
@@ -211,7 +252,7 @@ LowerBound ModelPlan::Bound() const {
   return sum;
 }
 
-absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
+absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io, bool together) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.tensor, "--tensor", "--model"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string path, Require(flags.model, "--model"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string mesh_text, Require(flags.mesh, "--mesh"));
@@ -255,12 +296,8 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
                                                 &shared.options.groups));
   }
   ModelPlan result{model.name, {}};
-  PlannerCache planner(shared.options);
-  for (const Task& task : tasks) {
-    absl::StatusOr<ModelRow> row = PlanTask(task, shared, &planner, budget);
-    if (!row.ok()) return Annotate(row.status(), fmt::format("parameter '{}'", task.first.name));
-    result.rows.push_back(*std::move(row));
-  }
+  MESHIFT_RETURN_IF_ERROR(together ? PlanAllTogether(tasks, shared, budget, &result)
+                                   : PlanAlone(tasks, shared, budget, &result));
   MESHIFT_ASSIGN_OR_RETURN(result.setup_ns, SetupNs(result.rows, shared.options, budget));
   return result;
 }
@@ -315,6 +352,15 @@ std::vector<ShownRow> ShownRows(const ModelPlan& model) {
   return shown;
 }
 
+std::string RenderTogether(const ModelPlan& model) {
+  const auto& [busiest, busiest_ns, bound_ns] = *model.together;
+  const Topology& topology = model.rows[0].plan.options().topology;
+  return fmt::format("together: busiest link {} of rank {} ({}) {}, bound {}\n",
+                     topology.level(busiest.level).name, busiest.rank,
+                     busiest.received ? "received" : "sent", TimeText(busiest_ns),
+                     TimeText(bound_ns));
+}
+
 }  // namespace
 
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
@@ -344,6 +390,7 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
       total.setup_ns == 0 ? "" : fmt::format(", setup {}", TimeText(total.setup_ns)));
   text += fmt::format("lower bound: sent {}, est {}\n", BytesText(bound.bytes_sent),
                       TimeText(bound.est_ns));
+  if (model.together) text += RenderTogether(model);
   if (ShowsTraffic(flags)) text += RenderTraffic(TrafficOf(model));
   return text + RenderModelPromise(model);
 }
@@ -379,6 +426,16 @@ std::string ModelPlanToJson(const ModelPlan& model, const ProblemFlags& flags) {
                  {"est_ns", total.est_ns}}},
                {"lower_bound", {{"bytes_sent", bound.bytes_sent}, {"est_ns", bound.est_ns}}}};
   if (total.setup_ns != 0) json["total"]["setup_ns"] = total.setup_ns;
+  if (model.together) {
+    const auto& [busiest, busiest_ns, bound_ns] = *model.together;
+    const Topology& topology = model.rows[0].plan.options().topology;
+    json["together"] = {{"busiest",
+                         {{"rank", busiest.rank},
+                          {"level", topology.level(busiest.level).name},
+                          {"direction", busiest.received ? "received" : "sent"},
+                          {"ns", busiest_ns}}},
+                        {"bound_ns", bound_ns}};
+  }
   if (ShowsTraffic(flags)) {
     const ModelTraffic traffic = TrafficOf(model);
     const auto busiest = [](const Busiest& b) {

@@ -1,12 +1,13 @@
 // Plans all parameters of a model file (cli/model.h), each distinct problem once. Renders the
 // result as text or JSON. Runs no plan.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(ModelPlan model, PlanModel(flags, io));
+//   MESHIFT_ASSIGN_OR_RETURN(ModelPlan model, PlanModel(flags, io, /*together=*/false));
 //   io.out << RenderModelPlan(model, flags);
 #ifndef MESHIFT_CLI_MODEL_PLAN_H_
 #define MESHIFT_CLI_MODEL_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cli/io.h"
 #include "cli/problem.h"
 #include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 
@@ -26,10 +28,19 @@ struct ModelRow {
   std::string to;
 };
 
+// The busiest link of plans that are made together.
+struct TogetherTotals {
+  BusiestLink busiest;
+  int64_t busiest_ns = 0;
+  int64_t bound_ns = 0;
+};
+
 struct ModelPlan {
   std::string name;
   std::vector<ModelRow> rows;  // in order of their first parameters
   int64_t setup_ns = 0;  // to create the groups that do not exist yet, over --expected-uses, or 0
+
+  std::optional<TogetherTotals> together = std::nullopt;  // none: each plan is made alone
 
   int64_t NumParameters() const;
   // Sums over all parameters; peak and workspace are the largest; setup_ns counts each group once.
@@ -41,7 +52,8 @@ struct ModelPlan {
 // --to is given beside --rules, or a value is wrong or missing; it names the option or the
 // parameter. RESOURCE_EXHAUSTED: all plans together need more work than --max-work. Other errors
 // are those of MakePlan, and of BadFile (cli/io.h). The result has a row.
-absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io);
+// `together`: with MakePlans (meshift/planner.h).
+absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io, bool together = false);
 
 // Preamble, one row per distinct (tensor, placements, steps), totals, promise. Plans that differ
 // only in the expert's place share a row, with the bytes and time of the worst. With --rules,
@@ -51,7 +63,8 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags);
 std::string RenderModelPromise(const ModelPlan& model);
 // {"format": "meshift.model_plan", "version", "model", "rows": [{"count", "first", "plan"}],
 //  "total", "lower_bound"}; where the text has them, "traffic": {"ranks", "bytes_sent", "busiest":
-//  {"rank", "bytes_sent"}, "levels": [{"name", "bytes_sent", "busiest"}]}
+//  {"rank", "bytes_sent"}, "levels": [{"name", "bytes_sent", "busiest"}]}; of plans made together
+//  "together": {"busiest": {"rank", "level", "direction", "ns"}, "bound_ns"}
 std::string ModelPlanToJson(const ModelPlan& model, const ProblemFlags& flags);
 
 // "slice{tp}; all_reduce{dp}", or "nothing to do".

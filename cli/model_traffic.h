@@ -34,17 +34,9 @@ struct ModelTraffic {
   std::vector<LevelTraffic> levels;  // innermost first
 };
 
-// A message counts for the lowest level at which sender and receiver share a domain. A sum in order
-// sends contributions to all other members. A sum in blocks is counted the same way, although more
-// of its messages stay inside a domain. An all_reduce in order then gathers its results by a ring.
-//
-// For other collectives, the algorithm whose time the plan assumes decides:
-// - Ring: it enters and leaves each domain once. The domain's members share those bytes equally.
-// - Tree: the tensor goes up and down between each two domains that the tree joins.
-// - Sums in switches: each rank or domain sends the tensor once.
-// These bytes may be fewer than those that ranks send (docs/plan_format.md), which
-// ModelTraffic::total counts. REQUIRES: the model has rows. Takes O(plans * (ranks * members of
-// groups + messages)).
+// The sums of planner/together/link_loads.h, as plans count bytes. Those of levels may be fewer
+// than those that ranks send (docs/plan_format.md), which ModelTraffic::total counts. REQUIRES: the
+// model has rows. Takes O(plans * (ranks * members of groups + messages)).
 ModelTraffic TrafficOf(const ModelPlan& model);
 
 // Lines "per rank: ..." and "over LEVEL: ...".

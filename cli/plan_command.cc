@@ -35,7 +35,7 @@ absl::Status RunBatch(const PlanFlags& flags, Io& io) {
 
 absl::Status RunModel(const PlanFlags& flags, Io& io) {
   if (flags.messages) return InvalidArgument("--messages and --model exclude each other");
-  MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io));
+  MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io, flags.together));
   if (flags.format == "json") {
     io.out << ModelPlanToJson(model, flags.problem) << "\n";
   } else {
@@ -88,6 +88,9 @@ int PlanCommand(const PlanFlags& flags, Io& io) {
   }
   if (flags.allow_files && !flags.batch) {
     return Fail(io, InvalidArgument("--allow-files needs --batch"));
+  }
+  if (flags.together && !flags.problem.model) {
+    return Fail(io, InvalidArgument("--together needs --model"));
   }
   const absl::Status status = flags.batch           ? RunBatch(flags, io)
                               : flags.problem.model ? RunModel(flags, io)

@@ -21,6 +21,7 @@ struct PlanFlags {
   ProblemFlags problem;
   std::string format = "text";       // or "json"; a batch always prints JSON
   bool messages = false;             // also list the messages; for one tensor only
+  bool together = false;             // plan all parameters of a model together
   std::optional<std::string> batch;  // a file, "-": stdin; excludes a problem (cli/batch.h)
   bool allow_files = false;          // a line of the batch may name a topology file
 };

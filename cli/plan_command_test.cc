@@ -375,6 +375,37 @@ TEST(PlanModel, ByRulesOntoAnotherMesh) {
   EXPECT_NE(Meshift(args).out.find("\"traffic\": {\n    \"ranks\": 12,"), std::string::npos);
 }
 
+// Together, all four replicas send; alone, each tensor has the same plan.
+TEST(PlanModel, TogetherTheBusiestLinkIsLeast) {
+  std::string parameters;
+  for (int e = 0; e < 32; ++e) {
+    const std::string number = std::to_string(e);
+    parameters += std::string(e == 0 ? "" : ",") + R"({"name": "e.)" + number +
+                  R"(.w", "shape": [512, 512], "tp_dim": 0, "expert": )" + number + "}";
+  }
+  const std::string model = WriteFile(
+      "many.json", R"({"model": "tiny", "dtype": "bf16", "parameters": [)" + parameters + "]}");
+  std::vector<std::string> args = {"plan",      "--model", model, "--mesh", "dp=4", "--to-mesh",
+                                   "s=32@8-39", "--from",  "R",   "--to",   "EP"};
+  EXPECT_EQ(Line(Meshift(args).out, "together").substr(0, 7), "no line");
+  args.push_back("--together");
+  const Outcome outcome = Meshift(args);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  // 8 of 32 tensors by each rank, 512 KiB each, at 360,000 bytes per us.
+  EXPECT_EQ(Line(outcome.out, "together"),
+            "together: busiest link flat of rank 0 (sent) 11.7 us, bound 11.7 us");
+  EXPECT_NE(outcome.out.find("slice{dp}; exchange{onto mesh 1}"), std::string::npos) << outcome;
+  args.insert(args.end(), {"--format", "json"});
+  const Outcome json = Meshift(args);
+  EXPECT_NE(json.out.find("\"together\": {\n"), std::string::npos) << json;
+  EXPECT_NE(json.out.find("\"direction\": \"sent\""), std::string::npos) << json;
+
+  args = {"plan",   "--model", model,  "--mesh", "dp=4",       "--to-mesh",  "s=32@8-39",
+          "--from", "R",       "--to", "EP",     "--together", "--max-work", "1000"};
+  EXPECT_NE(Meshift(args).code, 0);
+  EXPECT_EQ(Meshift(FlattenedArgs({"--together"})).err, "meshift: --together needs --model\n");
+}
+
 // One order for all parameters: the weights' saving counts for more than the bias.
 TEST(PlanModel, RelabelledRanksServeAllParameters) {
   const std::string model = WriteFile("two.json", R"({"model": "tiny", "dtype": "bf16",

@@ -19,7 +19,7 @@ endfunction()
 
 meshift_glob(MESHIFT_SOURCES base mesh placement
   planner planner/plan planner/graph planner/cost planner/calibration planner/search planner/groups planner/limits planner/intra_mesh
-  planner/inter_mesh planner/verifier
+  planner/inter_mesh planner/together planner/verifier
   comm comm/tensor comm/engine comm/record comm/control comm/kernels comm/cuda comm/program comm/executor comm/local comm/nccl
   comm/symmetric comm/redistribution capi)
 # Part of the MPI engine's library.

@@ -1,9 +1,11 @@
-// Implements meshift/planner.h: calls the planner for one mesh (planner/intra_mesh) or two
-// (planner/inter_mesh), and refuses with RESOURCE_EXHAUSTED if the work exceeds the budget.
+// Implements meshift/planner.h: calls the planner for one mesh (planner/intra_mesh), two
+// (planner/inter_mesh) or many tensors (planner/together), and refuses with RESOURCE_EXHAUSTED if
+// the work exceeds the budget.
 #include "meshift/planner.h"
 
 #include "planner/inter_mesh/cross_plan.h"
 #include "planner/intra_mesh/plan_on_mesh.h"
+#include "planner/together/together.h"
 
 namespace meshift {
 
@@ -32,6 +34,22 @@ absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
                                       : LeastCrossMemory(from, to, options, budget);
   if (budget.exhausted()) return budget.Refusal("planning");
   return least;
+}
+
+absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves,
+                                  const PlannerOptions& options) {
+  WorkBudget budget(options.max_work);
+  return MakePlans(moves, options, budget);
+}
+
+absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves, const PlannerOptions& options,
+                                  WorkBudget& budget) {
+  absl::StatusOr<PlanSet> set =
+      PlanTogether(moves, options, budget, [&](const Sharding& from, const Sharding& to) {
+        return MakePlan(from, to, options, budget);
+      });
+  if (budget.exhausted()) return budget.Refusal("planning");
+  return set;
 }
 
 }  // namespace meshift

@@ -26,9 +26,10 @@ namespace {
 // A plan that is a crossing with local steps around it.
 class DirectPlan {
  public:
-  DirectPlan(const Sharding& from, const Sharding& to, const PlannerOptions& options,
-             WorkBudget& budget)
-      : from_(from), to_(to), options_(options), budget_(budget) {}
+  // `source`: as in CrossDirectly, but not null.
+  DirectPlan(const Sharding& from, const Sharding& source, const Sharding& to,
+             const PlannerOptions& options, WorkBudget& budget)
+      : from_(from), source_(source), to_(to), options_(options), budget_(budget) {}
 
   absl::StatusOr<Plan> Make() {
     const TensorMemory memory(from_, to_, options_.buffers);
@@ -44,9 +45,13 @@ class DirectPlan {
     // A value without elements crosses in no message that could add it.
     const bool adds = reduces && NumElements(from_.shape()) > 0;
     const Sharding before =
-        Replaced(from_, dtype, [&](const Placement& p) { return !adds && p.IsPartial(); });
+        Replaced(source_, dtype, [&](const Placement& p) { return !adds && p.IsPartial(); });
     const Sharding after = Replaced(to_, dtype, is_partial);
-    MESHIFT_RETURN_IF_ERROR(AddLocal(from_, before, /*mesh=*/0, &plan));
+    if (source_ == from_) {
+      MESHIFT_RETURN_IF_ERROR(AddLocal(from_, before, /*mesh=*/0, &plan));
+    } else {
+      MESHIFT_RETURN_IF_ERROR(AddSlice(&plan));
+    }
     MESHIFT_RETURN_IF_ERROR(AddCrossing(before, after, &plan));
     MESHIFT_RETURN_IF_ERROR(AddLocal(after, to_, /*mesh=*/1, &plan));
     const std::string why =
@@ -113,6 +118,29 @@ class DirectPlan {
     return absl::OkStatus();
   }
 
+  // Adds the slice from `from` to `source`.
+  absl::Status AddSlice(PlanAssembly* plan) {
+    if (options_.max_value && TensorBytes(source_) > *options_.max_value) {
+      return FailedPrecondition("the value {} takes {} bytes, more than max_value = {}",
+                                source_.PlacementsText(), TensorBytes(source_),
+                                *options_.max_value);
+    }
+    const Sharding whole =
+        Replaced(from_, from_.dtype(), [](const Placement& p) { return HasSeveral(p); });
+    MESHIFT_ASSIGN_OR_RETURN(
+        Problem problem, Problem::Create(whole, source_, std::nullopt, /*ends_at_crossing=*/true));
+    problem.SetBudget(&budget_);
+    MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options_));
+    CostOptions cost = CostOptionsOf(options_, choice);
+    cost.to_target = false;
+    const CostModel model(problem, options_.topology, cost);
+    Path path;
+    path.moves = {{StepOp::kSlice, problem.target()}};
+    plan->AddPath(problem, model, path, choice, /*mesh=*/0);
+    return absl::OkStatus();
+  }
+  static bool HasSeveral(const Placement& p) { return p.IsAt() && p.coordinates().size() > 1; }
+
   // Adds the casts and masks between two values that differ in nothing else. They are local, so
   // they are planned with R in place of At. A value without elements may also be reduced.
   absl::Status AddLocal(const Sharding& a, const Sharding& b, int mesh, PlanAssembly* plan) {
@@ -147,7 +175,7 @@ class DirectPlan {
     PlanFields fields = plan.fields();
     for (Step& step : fields.steps) {
       if (IsCrossing(step)) continue;
-      const Sharding& like = step.mesh == 0 ? from_ : to_;
+      const Sharding& like = step.mesh == 0 ? source_ : to_;
       std::vector<Placement> placements(step.after.placements().begin(),
                                         step.after.placements().end());
       for (size_t d = 0; d < placements.size(); ++d) {
@@ -162,6 +190,7 @@ class DirectPlan {
   }
 
   const Sharding& from_;
+  const Sharding& source_;
   const Sharding& to_;
   const PlannerOptions& options_;
   WorkBudget& budget_;
@@ -171,7 +200,13 @@ class DirectPlan {
 
 absl::StatusOr<Plan> CrossManyOwners(const Sharding& from, const Sharding& to,
                                      const PlannerOptions& options, WorkBudget& budget) {
-  return DirectPlan(from, to, options, budget).Make();
+  return CrossDirectly(from, to, options, budget);
+}
+
+absl::StatusOr<Plan> CrossDirectly(const Sharding& from, const Sharding& to,
+                                   const PlannerOptions& options, WorkBudget& budget,
+                                   const Sharding* source) {
+  return DirectPlan(from, source == nullptr ? from : *source, to, options, budget).Make();
 }
 
 }  // namespace meshift

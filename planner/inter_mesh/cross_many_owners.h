@@ -1,12 +1,14 @@
-// Planning onto another mesh where an At lists several coordinates. Cuts cannot say
-// that, so the search does not know it.
+// Plans that are the crossing itself, with local steps around it: each rank gets its box from the
+// ranks that hold it, and casts and masks are local.
 //
 //   if (HasManyOwners(from) || HasManyOwners(to)) {
 //     return CrossManyOwners(from, to, options, budget);
 //   }
+//   CrossDirectly(from, to, options, budget);              // exchange{onto mesh 1}
+//   CrossDirectly(from, to, options, budget, &one_owner);  // slice{dp}; exchange{onto mesh 1}
 //
-// The plan is the crossing itself: each rank gets its box from the ranks that hold it, and casts
-// and masks around it are local. It is not always the cheapest. Internal to planner/inter_mesh.
+// Cuts cannot say that an At lists several coordinates, so the search does not know it; such
+// problems are planned here. The plans are not always the cheapest. Internal to the planner.
 #ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_MANY_OWNERS_H_
 #define MESHIFT_PLANNER_INTER_MESH_CROSS_MANY_OWNERS_H_
 
@@ -22,6 +24,15 @@ namespace meshift {
 // equal shapes, two meshes.
 absl::StatusOr<Plan> CrossManyOwners(const Sharding& from, const Sharding& to,
                                      const PlannerOptions& options, WorkBudget& budget);
+
+// The same for any shardings. `source`: where the crossing begins, which a local slice makes of
+// `from`: as `from`, but At of one coordinate on mesh dims that are R or At there. Null: `from`.
+// FAILED_PRECONDITION: the value after the slice has more bytes than options.max_value.
+// RESOURCE_EXHAUSTED: the plan needs more than options.max_memory. REQUIRES: equal shapes, two
+// meshes; with `source`, `from` is not partial and `to` has its dtype.
+absl::StatusOr<Plan> CrossDirectly(const Sharding& from, const Sharding& to,
+                                   const PlannerOptions& options, WorkBudget& budget,
+                                   const Sharding* source = nullptr);
 
 }  // namespace meshift
 

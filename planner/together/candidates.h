@@ -1,0 +1,73 @@
+// The plans that one of several tensors may have, with their loads.
+//
+//   CandidateMaker maker(links, options, budget, plan_one);
+//   MESHIFT_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, maker.Make(move, {.turn = 0}));
+//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, maker.PlanOf(move, candidates[2]));
+//
+// 0: the plan for this tensor alone. Onto another mesh, where nothing is reduced or cast, also the
+// crossing straight from source to target; and, if the source has replicas, straight crossings from
+// one of them, which a local slice to At selects. Those are made as plans only when they are
+// chosen. One thread at a time. Internal to planner/together.
+#ifndef MESHIFT_PLANNER_TOGETHER_CANDIDATES_H_
+#define MESHIFT_PLANNER_TOGETHER_CANDIDATES_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "base/work_budget.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
+#include "meshift/planner_options.h"
+#include "planner/together/links.h"
+
+namespace meshift {
+
+// Makes the plan of one tensor; as MakePlan.
+using PlanOneFn = absl::FunctionRef<absl::StatusOr<Plan>(const Sharding& from, const Sharding& to)>;
+
+struct Candidate {
+  std::vector<LinkLoad> loads;  // times the move's count; by level, then place
+  int64_t sent = 0;             // the sum of the loads that are sent
+  std::optional<Plan> plan = std::nullopt;
+  // Without a plan: the number of the replica that sends; -1: a crossing straight from the source.
+  int64_t replica = -1;
+  bool refused = false;  // its plan breaks a limit
+};
+
+// Which replicas are tried.
+struct Sources {
+  int64_t most = 64;
+  int64_t turn = 0;  // if there are more replicas than `most`, moves of other turns try others
+};
+
+class CandidateMaker {
+ public:
+  // Keeps references to all arguments.
+  CandidateMaker(const Links& links, const PlannerOptions& options, WorkBudget& budget,
+                 PlanOneFn plan_one)
+      : links_(links), options_(options), budget_(budget), plan_one_(plan_one), list_(links) {}
+
+  // Errors as MakePlan. REQUIRES: the links are those of the move's meshes and others.
+  absl::StatusOr<std::vector<Candidate>> Make(const TensorMove& move, const Sources& sources);
+  // The plan of a candidate of the move. Errors as CrossDirectly
+  // (planner/inter_mesh/cross_many_owners.h): the candidate breaks a limit.
+  absl::StatusOr<Plan> PlanOf(const TensorMove& move, const Candidate& candidate);
+
+ private:
+  Candidate Finish(const TensorMove& move);  // takes the loads of list_
+  void AddReplicas(const TensorMove& move, const Sources& sources,
+                   std::vector<Candidate>* candidates);
+
+  const Links& links_;
+  const PlannerOptions& options_;
+  WorkBudget& budget_;
+  const PlanOneFn plan_one_;
+  LoadList list_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_TOGETHER_CANDIDATES_H_

@@ -1,0 +1,48 @@
+// Chooses plans for several tensors that are redistributed in one update, so that the busiest link
+// of all of them together is the least.
+//
+//   WorkBudget budget(options.max_work);
+//   MESHIFT_ASSIGN_OR_RETURN(PlanSet set, PlanTogether(moves, options, budget, plan_one));
+//   set.busiest_ns;
+//
+// *Objective.* A choice of plans gives move i the plan p(i). For rank r, level l of the topology
+// and direction d (sent or received), b(p, r, l, d) are the bytes that plan p puts on r's link of
+// that level (link_loads.h), n(i) the count of move i, and w(l) the level's
+// bandwidth_bytes_per_us. The time of a link is
+//
+//   T(r, l, d) = ceil(1000 * sum over i of n(i) * b(p(i), r, l, d) / w(l))    ns
+//
+// and the objective is the largest T(r, l, d). Ties go by the sum over r and l of the bytes sent,
+// then by the lower number of the candidate (candidates.h). Starts, hops and local copies do not
+// count. Products of bytes and counts, and times, stop at 2^63 - 1; sums have 128 bits.
+//
+// *Choice.* Moves in descending order of bytes (equal ones by their text) each take the candidate
+// with the least objective so far. Then up to three sweeps choose again for each move, while that
+// changes something. The same follows from three other starts: the candidates that send the least;
+// those with the least sum of the squares of all T, with sweeps for that sum first; and the plans
+// that the tensors have alone. The best of the four counts. So it is not worse than the plans
+// alone, but not always the best. If a chosen plan breaks a limit, the choice is made again without
+// it. No clock and no order of hashing takes part, so every rank chooses the same plans. Internal
+// to the planner.
+#ifndef MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
+#define MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/work_budget.h"
+#include "meshift/planner.h"
+#include "meshift/planner_options.h"
+#include "planner/together/candidates.h"
+
+namespace meshift {
+
+// As MakePlans (meshift/planner.h). Charges its work to `budget`; when that is exhausted, the
+// result is unspecified and the caller must refuse. `plan_one`: makes the plan of one tensor alone,
+// with `options` and `budget`.
+absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
+                                     const PlannerOptions& options, WorkBudget& budget,
+                                     PlanOneFn plan_one);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
