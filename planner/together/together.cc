@@ -301,7 +301,7 @@ Plan WithBound(const Plan& plan, const LowerBound& bound) {
   return Plan::Seal(std::move(fields));
 }
 
-// Refuses a candidate of a move; with one replica all of them, since their plans are alike.
+// Refuses a candidate of a move; with one replica all of them: their plans differ in it alone.
 void Refuse(const Candidate& refused, std::vector<Candidate>* candidates) {
   const bool is_replica = refused.replica >= 0;
   for (Candidate& candidate : *candidates) {

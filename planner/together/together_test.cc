@@ -59,7 +59,7 @@ int64_t BusiestNs(const std::map<LinkKey, int64_t>& loads, const Topology& topol
   return ns;
 }
 
-// The objective of these plans, counted anew from the plans.
+// The objective of these plans, counted from the plans.
 int64_t BusiestNs(const std::vector<TensorMove>& moves, const std::vector<Plan>& plans,
                   const Topology& topology) {
   std::map<LinkKey, int64_t> loads;
