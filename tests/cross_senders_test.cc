@@ -67,8 +67,10 @@ std::map<int64_t, int64_t> BytesByTheRule(const Sharding& before, const Sharding
   std::sort(receivers.begin(), receivers.end());
   std::map<int64_t, int64_t> given;
   for (const int64_t receiver : receivers) {
+    const Box held = after.LocalBox(receiver);
+    if (held.IsEmpty()) continue;  // At leaves it out
     for (const Piece& piece : pieces) {
-      const Box wanted = Intersect(piece.box, after.LocalBox(receiver));
+      const Box wanted = Intersect(piece.box, held);
       const std::vector<int64_t>& holders = piece.holders;
       if (wanted.IsEmpty()) continue;
       if (std::find(holders.begin(), holders.end(), receiver) != holders.end()) continue;

@@ -116,14 +116,16 @@ TEST(CrossBest, NoOtherEndsAreCheaper) {
 bool HasRaggedValues(const Plan& plan) {
   return std::any_of(plan.steps().begin(), plan.steps().end(), [](const Step& step) {
     const absl::Span<const Placement> placements = step.after.placements();
-    return std::any_of(placements.begin(), placements.end(),
-                       [](const Placement& p) { return p.IsShard() && p.IsRagged(); });
+    return std::any_of(placements.begin(), placements.end(), [](const Placement& p) {
+      return (p.IsShard() && p.IsRagged()) || p.IsAt();
+    });
   });
 }
 
 // Splitting mesh dims, with equal boxes, makes a plan at most 1/16 more expensive: there are more
-// groups, but not all ends of that many dims are tried. Plans through ragged values are left out:
-// one ragged cut may need several ragged cuts of finer dims, and a tensor dim has at most one.
+// groups, but not all ends of that many dims are tried. Plans through ragged values or owners are
+// left out: one ragged cut may need several ragged cuts of finer dims, and a tensor dim has at most
+// one. Searches from them take long with many mesh dims, and share a budget.
 TEST(CrossBest, FinerDimsCostHardlyMore) {
   int num_ragged = 0;
   struct Case {

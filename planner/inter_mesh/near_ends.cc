@@ -141,16 +141,18 @@ class Ends {
         const int64_t length = dims.empty() ? 0 : end_.shape()[k];
         placements[few[i]] = OverNear(k, near[few[i]], length);
       }
+      // The searches share a budget: first the cuts of `end`, which need the fewest steps.
+      for (const int d : others) {
+        const bool is_cut = end_.placement(d).IsShard() && !end_.placement(d).IsRagged();
+        placements[d] = is_cut ? end_.placement(d) : Placement::Replicate();
+      }
+      Add(placements);
+      for (const int d : others) placements[d] = Placement::Replicate();
       Add(placements);
       for (const int k : dims) {
         for (const int d : others) placements[d] = Placement::Shard(k);
         Add(placements);
       }
-      for (const int d : others) {
-        const bool is_cut = end_.placement(d).IsShard() && !end_.placement(d).IsRagged();
-        placements[d] = is_cut ? end_.placement(d) : Placement::Replicate();
-      }
-      Add(std::move(placements));
     }
   }
   std::vector<Sharding> Take() && { return std::move(list_); }

@@ -185,7 +185,7 @@ TEST(SuccessorsTest, EqualBoxesAreFinished) {
   uncut.SetReplicate(1);
   EXPECT_TRUE(successors.IsFinished(uncut));
   State cut = problem.source();
-  cut.SetShard(1, 1, 0);
+  cut.SetShard(1, 2, 0);  // tensor dim 1: the owner's dim of size 1 is in front
   EXPECT_FALSE(successors.IsFinished(cut));
 }
 
