@@ -1,5 +1,5 @@
-// The rules for DeepSeek-V3 of examples/, from a trainer of 2,048 ranks to a server of 256, at full
-// sizes: the parameters of one dense layer, one sparse layer, and the embedding.
+// The rules of examples/models, from a trainer to a server, at full sizes: parts of a model tensor
+// by tensor, and whole models together.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -55,6 +55,59 @@ TEST(TrainToServe, TheRestGoesToTensorParallelism) {
     EXPECT_NE(outcome.out.find("exchange{onto mesh 1}; exchange{tp}"), std::string::npos)
         << outcome;
   }
+}
+
+Outcome Together(const std::vector<std::string>& args) {
+  std::vector<std::string> all = {"plan", "--together", "--topology"};
+  all.insert(all.end(), args.begin(), args.end());
+  return Meshift(all);
+}
+
+// All parameters of a model in one update: the busiest link has no more to do than its bound.
+TEST(TrainToServe, WholeModelsKeepTheBusiestLinkAtItsBound) {
+  struct Case {
+    const char* model;
+    const char* rules;
+    const char* mesh;
+    const char* to_mesh;
+    const char* busiest;
+  };
+  for (const Case& c : {
+           Case{"deepseek-v3", "deepseek-v3.train-to-serve", "ep=64,fsdp=32",
+                "dp=32,tp=8@2048-2303", "2048 (received) 195.6 ms, bound 195.6 ms"},
+           Case{"deepseek-v3", "deepseek-v3.train-to-serve", "ep=64,fsdp=4", "dp=8,tp=8@256-319",
+                "256 (received) 514.9 ms, bound 514.9 ms"},
+           Case{"deepseek-v3", "deepseek-v3.two-owners", "ep=64,fsdp=32", "dp=32,tp=8@2048-2303",
+                "2048 (received) 302.0 ms, bound 302.0 ms"},
+           Case{"llama3.1-405b", "llama3.1-405b.train-to-serve", "fsdp=16,tp=8",
+                "rep=4,tp=8@128-159", "128 (received) 2.1 s, bound 2.1 s"},
+       }) {
+    const std::string folder = "examples/models/";
+    const Outcome outcome =
+        Together({"nvlink=8", "--model", RealPath(folder + c.model + ".json"), "--rules",
+                  RealPath(folder + c.rules + ".json"), "--mesh", c.mesh, "--to-mesh", c.to_mesh});
+    ASSERT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(Line(outcome.out, "together"),
+              std::string("together: busiest link net of rank ") + c.busiest)
+        << c.rules << " to " << c.to_mesh;
+  }
+}
+
+// The experts of one layer: no rank passes on what it does not hold in the end.
+TEST(TrainToServe, ExpertsOfALayerGoStraight) {
+  const std::string model = RealPath("examples/models/deepseek-v3.json");
+  const std::string experts = "model.layers.3.mlp.experts.*";
+  const Outcome cut =
+      Together({"nvlink=8", "--model", model, "--rules",
+                RealPath("examples/models/deepseek-v3.train-to-serve.json"), "--filter", experts,
+                "--mesh", "ep=64,fsdp=4", "--to-mesh", "dp=8,tp=8@256-319"});
+  EXPECT_EQ(Line(cut.out, "over net"), "over net: 21 GiB in all, 84 MiB by the busiest, rank 0")
+      << cut;
+  const Outcome whole =
+      Together({"nvlink=4", "--model", model, "--filter", experts, "--from", "EP,EP", "--to",
+                "R,EP", "--mesh", "pp=8,ep=4", "--to-mesh", "dp=4,ep=8@32-63"});
+  EXPECT_EQ(Line(whole.out, "over net"), "over net: 84 GiB in all, 2.6 GiB by the busiest, rank 0")
+      << whole;
 }
 
 }  // namespace

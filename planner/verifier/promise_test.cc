@@ -33,6 +33,10 @@ TEST(VerifierPromiseTest, OneSourceOfEveryValue) {
   exact.from = "P(product),R";
   exact.rows[0].reduce_op = ReduceOp::kProduct;
   EXPECT_EQ(Judge(exact).substr(0, 10), "0 promise:");
+  // A sum of no elements has no bits.
+  EXPECT_EQ(
+      Judge(Case{"dp=2,tp=2", "f32[0]", "P,R", "R,R", {{kAllReduce, "dp", "R,R", 0, 0, 0}}, 0}),
+      "");
 
   plan = MakeFields({"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0});
   plan.kept = Reproducibility::kBatchInvariant;

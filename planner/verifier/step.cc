@@ -452,6 +452,7 @@ bool IsEven(const StepView& view) {
 }
 
 bool IsExactReduction(const StepView& view) {
+  if (view.mesh_shape.empty) return true;
   switch (*view.step.reduce_op) {
     case ReduceOp::kMin:
     case ReduceOp::kMax:

@@ -72,7 +72,8 @@ std::optional<Violation> CheckData(const StepView& view);
 // Whether in every group all members have boxes of one size before, and of one size after.
 // REQUIRES: !view.Crosses().
 bool IsEven(const StepView& view);
-// Whether the reduction gives the same bits in any order, if min and max follow docs/dtypes.md.
+// Whether the reduction gives the same bits in any order, if min and max follow docs/dtypes.md. One
+// of no elements does.
 // REQUIRES: it has a reduce_op.
 bool IsExactReduction(const StepView& view);
 
