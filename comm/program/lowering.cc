@@ -321,11 +321,13 @@ absl::StatusOr<Program> LowerCuts(const Plan& plan, int64_t rank, const Lowering
   return LowerInto(plan, rank, memory, options.one_buffer);
 }
 
-// The strides of a tensor with unit dims in front. A tensor without dims has one dim of size 0 on a
-// rank that holds nothing.
-Shape ExpandedStrides(const Shape& strides, size_t tensor_rank, int units) {
+// The strides of a rank's part of a tensor with unit dims in front. The part is empty and has one
+// dim on a rank outside the mesh, which gets no unit dims, and on a rank that holds nothing of a
+// tensor without dims.
+Shape ExpandedStrides(const Shape& strides, const Sharding& sharding, int64_t rank, int units) {
+  const size_t tensor_rank = sharding.shape().size();
   const bool fits = strides.size() == tensor_rank || (tensor_rank == 0 && strides.size() == 1);
-  if (strides.empty() || !fits) return strides;
+  if (strides.empty() || !fits || !sharding.mesh().PositionOf(rank)) return strides;
   Shape expanded(units, 1);
   if (tensor_rank > 0) expanded.insert(expanded.end(), strides.begin(), strides.end());
   return expanded;
@@ -347,9 +349,8 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
   }
   MESHIFT_ASSIGN_OR_RETURN(PlanFields cuts, ExpandPlan(plan.fields(), units));
   LoweringOptions of_cuts = options;
-  const size_t tensor_rank = plan.from().shape().size();
-  of_cuts.source_strides = ExpandedStrides(options.source_strides, tensor_rank, units.size());
-  of_cuts.target_strides = ExpandedStrides(options.target_strides, tensor_rank, units.size());
+  of_cuts.source_strides = ExpandedStrides(options.source_strides, plan.from(), rank, units.size());
+  of_cuts.target_strides = ExpandedStrides(options.target_strides, plan.to(), rank, units.size());
   return LowerCuts(Plan::FromParts(std::move(cuts), plan.fingerprint()), rank, of_cuts);
 }
 
