@@ -411,7 +411,7 @@ TEST(BadInput, PlanFiles) {
       EXPECT_EQ(outcome.err.find("meshift: stdin: "), 0) << outcome;
       EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome;
     }
-    EXPECT_NE(Meshift(args, newer).err.find("version 2"), std::string::npos)
+    EXPECT_NE(Meshift(args, newer).err.find("version 3"), std::string::npos)
         << Meshift(args, newer);
   }
 }
