@@ -14,6 +14,7 @@
 #include "meshift/status.h"
 #include "placement/cast.h"
 #include "placement/op_table.h"
+#include "placement/unit_dims.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/cost/lower_bound.h"
@@ -39,6 +40,8 @@ namespace {
 constexpr int64_t kMaxWork = int64_t{1} << 18;
 // Work of all searches to and from near ends: those over ragged cuts can take long.
 constexpr int64_t kMaxNearWork = int64_t{1} << 22;
+// Work of all searches between owners and ends other than the first, which can take long, too.
+constexpr int64_t kMaxOwnedWork = int64_t{1} << 26;
 // Units of the planner's budget (base/work_budget.h): per rank or piece in a lower bound, per rank
 // of a crossing, per message of a crossing.
 constexpr int64_t kBoundWork = 6;
@@ -184,9 +187,9 @@ class InterMeshPlanner {
   // The bytes of a copy that the crossing works on, if it is the only step and not in place; else
   // 0.
   int64_t CopiedBytes(const Pair& pair, const Crossing& crossing) const;
-  // PlanHalf() to or from `end`. Near ends share a small budget of their own; null when that is
-  // exhausted.
-  absl::StatusOr<std::unique_ptr<Half>> PlanTo(Side side, const Sharding& end, bool is_near);
+  // PlanHalf() to or from `end`. `own`: null, or a budget that this kind of ends shares. Returns
+  // null when that is exhausted.
+  absl::StatusOr<std::unique_ptr<Half>> PlanTo(Side side, const Sharding& end, WorkBudget* own);
   // A half that ends at the crossing.
   struct First {
     const Half* half;
@@ -236,6 +239,7 @@ class InterMeshPlanner {
   const CrossLimits limits_;
   WorkBudget& budget_;
   WorkBudget near_budget_{kMaxNearWork};
+  WorkBudget owned_budget_{kMaxOwnedWork};
   const MeshPair meshes_;
   DType reduce_dtype_ = DType::kF32;  // the source's if the plan has no reduction
   int64_t max_bytes_ = 0;             // the most of a value between two steps
@@ -250,20 +254,20 @@ class InterMeshPlanner {
 };
 
 absl::StatusOr<std::unique_ptr<Half>> InterMeshPlanner::PlanTo(Side side, const Sharding& end,
-                                                               bool is_near) {
+                                                               WorkBudget* own) {
   const auto plan = [&](WorkBudget& budget) {
     return side == Side::kSource
                ? PlanHalf(side, from_, end, reduce_dtype_, options_, groups_, limits_, budget)
                : PlanHalf(side, end, to_, std::nullopt, options_, groups_, limits_, budget);
   };
-  if (!is_near) return plan(budget_);
-  const int64_t before = near_budget_.done();
+  if (own == nullptr) return plan(budget_);
+  const int64_t before = own->done();
   absl::StatusOr<std::unique_ptr<Half>> half = std::unique_ptr<Half>();
-  if (!near_budget_.exhausted()) {
-    half = plan(near_budget_);
-    budget_.Charge(near_budget_.done() - before);
+  if (!own->exhausted()) {
+    half = plan(*own);
+    budget_.Charge(own->done() - before);
   }
-  if (near_budget_.exhausted()) half = std::unique_ptr<Half>();
+  if (own->exhausted()) half = std::unique_ptr<Half>();
   if (half.ok() && *half == nullptr) is_done_ = false;
   if (half.ok() && *half != nullptr) (*half)->problem.SetBudget(&budget_);
   return half;
@@ -271,12 +275,12 @@ absl::StatusOr<std::unique_ptr<Half>> InterMeshPlanner::PlanTo(Side side, const 
 
 absl::Status InterMeshPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
   absl::Status refusal;
-  const auto add = [&](const Sharding& source, bool partial, bool is_near) {
+  const auto add = [&](const Sharding& source, bool partial, WorkBudget* own) {
     if (LargestBytes(source, dtype) > max_bytes_ ||
         !budget_.Charge(kBoundWork, from_.mesh().NumRanks())) {
       return;
     }
-    absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kSource, source, is_near);
+    absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kSource, source, own);
     if (!half.ok()) {
       refusal.Update(RefusalOf(half.status()));
       return;
@@ -293,13 +297,18 @@ absl::Status InterMeshPlanner::FindFirsts(DType dtype, std::vector<First>* first
     firsts->push_back({half->get(), DistinctBoxes(source)});
     halves_.push_back(*std::move(half));
   };
-  for (const Sharding& source : CrossSources(from_, dtype)) add(source, false, false);
+  WorkBudget* const owned = UnitDims::Of({&from_}).empty() ? nullptr : &owned_budget_;
+  WorkBudget* own = nullptr;
+  for (const Sharding& source : CrossSources(from_, dtype)) {
+    add(source, /*partial=*/false, own);
+    own = owned;
+  }
   for (const Sharding& source : NearEnds(from_, dtype, to_.mesh(), options_.topology)) {
-    add(source, /*partial=*/false, /*is_near=*/true);
+    add(source, /*partial=*/false, &near_budget_);
   }
   if (!MayCrossPartial(dtype)) return refusal;
   for (const Sharding& source : PartialSources(from_, dtype, plain_->rules.at_once)) {
-    add(source, /*partial=*/true, /*is_near=*/false);
+    add(source, /*partial=*/true, owned);
   }
   return refusal;
 }
@@ -308,9 +317,9 @@ absl::Status InterMeshPlanner::AddPairs(DType dtype) {
   std::vector<First> firsts;
   absl::Status refusal = FindFirsts(dtype, &firsts);
   if (firsts.empty()) return refusal;
-  const auto add = [&](const Sharding& target, bool is_near) {
+  const auto add = [&](const Sharding& target, WorkBudget* own) {
     if (LargestBytes(target, dtype) > max_bytes_ || budget_.exhausted()) return;
-    absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kTarget, target, is_near);
+    absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kTarget, target, own);
     if (!half.ok()) {
       refusal.Update(RefusalOf(half.status()));
       return;
@@ -335,9 +344,13 @@ absl::Status InterMeshPlanner::AddPairs(DType dtype) {
       pairs_.push_back(pair);
     }
   };
-  for (const Sharding& target : CrossTargets(to_, dtype)) add(target, /*is_near=*/false);
+  WorkBudget* own = nullptr;
+  for (const Sharding& target : CrossTargets(to_, dtype)) {
+    add(target, own);
+    if (!UnitDims::Of({&to_}).empty()) own = &owned_budget_;
+  }
   for (const Sharding& target : NearEnds(to_, dtype, from_.mesh(), options_.topology)) {
-    add(target, /*is_near=*/true);
+    add(target, &near_budget_);
   }
   return pairs_.empty() ? refusal : absl::OkStatus();
 }

@@ -258,8 +258,8 @@ TEST(VerifierExhaustiveTest, AllStepsOfSmallRaggedOwnedWorlds) {
   }
   fmt::print("{} ragged steps with owners accepted, {} refused\n", sum.accepted, sum.refused);
   if (testkit::TestFraction() != 1) return;
-  EXPECT_EQ(sum.accepted, 39721);
-  EXPECT_EQ(sum.refused, 1487627);
+  EXPECT_EQ(sum.accepted, 39789);
+  EXPECT_EQ(sum.refused, 1487559);
 }
 
 TEST(VerifierExhaustiveTest, AllStepsOfSmallRaggedWorlds) {
