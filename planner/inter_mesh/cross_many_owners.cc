@@ -198,11 +198,6 @@ class DirectPlan {
 
 }  // namespace
 
-absl::StatusOr<Plan> CrossManyOwners(const Sharding& from, const Sharding& to,
-                                     const PlannerOptions& options, WorkBudget& budget) {
-  return CrossDirectly(from, to, options, budget);
-}
-
 absl::StatusOr<Plan> CrossDirectly(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, WorkBudget& budget,
                                    const Sharding* source) {

@@ -1,9 +1,6 @@
 // Plans that are the crossing itself, with local steps around it: each rank gets its box from the
 // ranks that hold it, and casts and masks are local.
 //
-//   if (HasManyOwners(from) || HasManyOwners(to)) {
-//     return CrossManyOwners(from, to, options, budget);
-//   }
 //   CrossDirectly(from, to, options, budget);              // exchange{onto mesh 1}
 //   CrossDirectly(from, to, options, budget, &one_owner);  // slice{dp}; exchange{onto mesh 1}
 //
@@ -20,16 +17,11 @@
 
 namespace meshift {
 
-// As MakeCrossPlan. REQUIRES: HasManyOwners(from) or HasManyOwners(to) (placement/unit_dims.h),
-// equal shapes, two meshes.
-absl::StatusOr<Plan> CrossManyOwners(const Sharding& from, const Sharding& to,
-                                     const PlannerOptions& options, WorkBudget& budget);
-
-// The same for any shardings. `source`: where the crossing begins, which a local slice makes of
-// `from`: as `from`, but At of one coordinate on mesh dims that are R or At there. Null: `from`.
-// FAILED_PRECONDITION: the value after the slice has more bytes than options.max_value.
-// RESOURCE_EXHAUSTED: the plan needs more than options.max_memory. REQUIRES: equal shapes, two
-// meshes; with `source`, `from` is not partial and `to` has its dtype.
+// As MakeCrossPlan, also where an At lists several coordinates. `source`: where the crossing
+// begins, which a local slice makes of `from`: as `from`, but At of one coordinate on mesh dims
+// that are R or At there. Null: `from`. FAILED_PRECONDITION: the value after the slice has more
+// bytes than options.max_value. RESOURCE_EXHAUSTED: the plan needs more than options.max_memory.
+// REQUIRES: equal shapes, two meshes; with `source`, `from` is not partial and `to` has its dtype.
 absl::StatusOr<Plan> CrossDirectly(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, WorkBudget& budget,
                                    const Sharding* source = nullptr);

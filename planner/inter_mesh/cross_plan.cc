@@ -106,7 +106,7 @@ absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
   MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
                            GroupsOf({from.mesh(), to.mesh()}, options, budget));
   if (HasManyOwners(from) || HasManyOwners(to)) {
-    return CrossManyOwners(from, to, options, budget);
+    return CrossDirectly(from, to, options, budget);
   }
   return CrossPlans(from, to, options, groups, budget).Cheapest();
 }
@@ -120,7 +120,7 @@ absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& t
   if (HasManyOwners(from) || HasManyOwners(to)) {
     PlannerOptions unlimited = options;
     unlimited.max_memory.reset();
-    MESHIFT_ASSIGN_OR_RETURN(const Plan plan, CrossManyOwners(from, to, unlimited, budget));
+    MESHIFT_ASSIGN_OR_RETURN(const Plan plan, CrossDirectly(from, to, unlimited, budget));
     return plan.total().peak_bytes;
   }
   MESHIFT_ASSIGN_OR_RETURN(const Least<Plan> least,

@@ -148,8 +148,7 @@ absl::Status CheckMaxValue(const PlanFields& plan, const PlannerOptions& options
     if (plan.steps[i].bytes_out <= *options.max_value) continue;
     return FailedPrecondition(
         "no plan keeps to max_value = {}: in the one for At of several coordinates the "
-        "intermediate "
-        "value {} has {} bytes",
+        "intermediate value {} has {} bytes",
         *options.max_value, plan.steps[i].after.PlacementsText(), plan.steps[i].bytes_out);
   }
   return absl::OkStatus();
