@@ -38,8 +38,8 @@ TEST(TrainToServe, ExpertsGoToTheirRanks) {
   const Outcome outcome = Meshift(Args("model.layers.*.mlp.experts.7.*", "dp=32,tp=8@2048-2303"));
   ASSERT_EQ(outcome.code, 0) << outcome;
   EXPECT_EQ(Line(outcome.out, "total").substr(0, 40), "total: 174 parameters, 2 distinct plans,");
-  EXPECT_EQ(Line(outcome.out, "116 ").substr(0, 73),
-            "116      bf16[2048,7168]  EP,S(0)  EP,EP  exchange{onto mesh 1}  896 KiB ");
+  EXPECT_EQ(Line(outcome.out, "116 ").substr(0, 77),
+            "116      bf16[2048,7168]  EP,S(0)  EP,EP  exchange{onto mesh 1}; gather{tp}  ");
   // Expert 7 is on the trainer's ranks 32..63 (ep=1), each of which sends a 32nd: 58 * 3 * 896 KiB.
   EXPECT_EQ(Line(outcome.out, "over net"),
             "over net: 4.8 GiB in all, 152.2 MiB by the busiest, rank 32");

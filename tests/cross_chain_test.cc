@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -21,7 +20,7 @@ namespace {
 
 constexpr int kNumShards = 8;  // as shard_count in BUILD
 constexpr int64_t kCases = 500;
-constexpr int kStops = 12;  // shardings tried between source and target, per case
+constexpr int kStops = 40;  // shardings tried between source and target, per case
 constexpr int64_t kSmallValue = int64_t{4} << 20;
 
 // A mesh of 1 to 16 of 24 ranks, consecutive ones.
@@ -64,17 +63,11 @@ int64_t LargestBetween(const Plan& plan) {
   return most;
 }
 
-// Problems for which a chain is known to be quicker, by up to 17 %. In 247 and 278 the value that
-// crosses is larger than source and target, by rounding, which a plan onto another mesh may not
-// hold. In 142 and 399 the planner does not try the chain's end.
-constexpr std::array<int64_t, 4> kKnown = {142, 247, 278, 399};
-
 class CrossChainTest : public testing::TestWithParam<int> {};
 
 TEST_P(CrossChainTest, NoChainOfTwoPlansIsQuicker) {
   const PlannerOptions options = {.topology = *Topology::Parse("nvlink=4")};
   int64_t compared = 0;
-  int64_t quicker = 0;
   for (int64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
     testkit::Random random(seed);
     const DeviceMesh a = RandomMesh('a', random);
@@ -96,15 +89,13 @@ TEST_P(CrossChainTest, NoChainOfTwoPlansIsQuicker) {
       ++compared;
       const int64_t chain_ns = first->total().est_ns + second->total().est_ns;
       if (direct->total().est_ns <= chain_ns + chain_ns / 50) continue;
-      ++quicker;
-      if (std::find(kKnown.begin(), kKnown.end(), seed) != kKnown.end()) continue;
       ADD_FAILURE() << seed << ": " << from.ToString() << " -> " << to.ToString() << " takes "
                     << direct->total().est_ns << " ns, by way of " << stop.ToString() << " "
                     << chain_ns << " ns";
     }
   }
   EXPECT_GT(compared, 0);
-  fmt::print("chains onto another mesh: {} compared, {} quicker\n", compared, quicker);
+  fmt::print("chains onto another mesh: {} compared\n", compared);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, CrossChainTest, testing::Range(0, kNumShards));

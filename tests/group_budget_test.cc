@@ -355,27 +355,32 @@ void GroupBudgetTest::RunPlan(const Plan& plan, const PlannerOptions& options,
 std::vector<Option> GroupBudgetTest::CrossOptionsOf(const Sharding& from, const Sharding& to,
                                                     const PlannerOptions& options) {
   const std::vector<DeviceMesh> meshes = {from.mesh(), to.mesh()};
-  const int64_t limit = std::max(from.MaxLocalElements(), to.MaxLocalElements());
+  const int64_t larger =
+      Bytes(from.dtype(), std::max(from.MaxLocalElements(), to.MaxLocalElements()));
+  const int64_t limit = std::max(larger + larger / 4, int64_t{4} << 20);
+  PlannerOptions half = options;
+  half.max_value = limit;
   std::vector<Sharding> firsts = CrossSources(from, from.dtype());
   for (const Sharding& partial : PartialSources(from, from.dtype(), /*at_once=*/false)) {
     firsts.push_back(partial);
   }
-  for (const Sharding& near : NearEnds(from, from.dtype(), to.mesh(), options.topology)) {
+  for (const Sharding& near :
+       NearEnds(from, from.dtype(), to, options.topology, from.HasPartial())) {
     firsts.push_back(near);
   }
   std::vector<Sharding> ends = CrossTargets(to, to.dtype());
-  for (const Sharding& near : NearEnds(to, to.dtype(), from.mesh(), options.topology)) {
+  for (const Sharding& near : NearEnds(to, to.dtype(), from, options.topology, /*owned=*/true)) {
     ends.push_back(near);
   }
   std::vector<std::pair<Sharding, std::vector<Option>>> seconds;
   for (const Sharding& second : ends) {
-    if (second.MaxLocalElements() > limit) continue;
-    seconds.emplace_back(second, OptionsOf(second, to, options));
+    if (Bytes(second.dtype(), second.MaxLocalElements()) > limit) continue;
+    seconds.emplace_back(second, OptionsOf(second, to, half));
   }
   std::map<std::set<Groups>, PlanCost> least;
   for (const Sharding& first : firsts) {
-    if (first.MaxLocalElements() > limit) continue;
-    const std::vector<Option> before = OptionsOf(from, first, options);
+    if (Bytes(first.dtype(), first.MaxLocalElements()) > limit) continue;
+    const std::vector<Option> before = OptionsOf(from, first, half);
     for (const auto& [second, after] : seconds) {
       const Crossing crossing = Crossing::Of(first, second, options.topology);
       const Traffic traffic = MeasureCrossing(crossing, first, second, options.topology);

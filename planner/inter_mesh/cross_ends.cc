@@ -107,14 +107,15 @@ void AddRuns(const Sharding& bare, DType dtype, const MeshDims& kept, const Mesh
 }
 
 // On a small mesh: adds shardings where each of `dims` cuts any tensor dim or none, in mesh order
-// and in reverse order.
+// and in reverse order. Owners may stay.
 void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, const MeshDims& dims,
                     std::vector<Sharding>* list) {
   if (base.mesh().NumRanks() > kMaxAssignedRanks) return;
   const std::vector<int> tensor_dims = TensorDims(base);
-  const auto choices = static_cast<int64_t>(tensor_dims.size()) + 1;
+  const auto cuts = static_cast<int64_t>(tensor_dims.size());
+  const auto choices = [&](int d) { return cuts + (base.placement(d).IsAt() ? 2 : 1); };
   int64_t ways = 1;
-  for (size_t i = 0; i < dims.size() && ways <= kMaxAssignments; ++i) ways *= choices;
+  for (size_t i = 0; i < dims.size() && ways <= kMaxAssignments; ++i) ways *= choices(dims[i]);
   std::vector<Placement> placements(base.placements().begin(), base.placements().end());
   for (const int d : dims) placements[d] = Placement::Replicate();
   const absl::StatusOr<Sharding> bare = Sharding::Create(base.mesh(), base.tensor(), placements);
@@ -127,12 +128,16 @@ void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, con
     absl::InlinedVector<AddedCut, 6> added;
     int64_t left = way;
     for (const int d : dims) {
-      if (left % choices > 0) added.push_back({d, tensor_dims[left % choices - 1]});
-      left /= choices;
+      const int64_t choice = left % choices(d);
+      left /= choices(d);
+      placements[d] = choice > cuts ? base.placement(d) : Placement::Replicate();
+      if (choice > 0 && choice <= cuts) added.push_back({d, tensor_dims[choice - 1]});
     }
-    Add(*bare, dtype, kept, added, list);
+    const absl::StatusOr<Sharding> owned = Sharding::Create(base.mesh(), base.tensor(), placements);
+    if (!owned.ok()) continue;
+    Add(*owned, dtype, kept, added, list);
     std::reverse(added.begin(), added.end());
-    Add(*bare, dtype, kept, added, list);
+    Add(*owned, dtype, kept, added, list);
   }
 }
 

@@ -30,6 +30,7 @@
 #include "planner/plan/memory_limit.h"
 #include "planner/plan/workspace.h"
 #include "planner/search/search.h"
+#include "planner/search/value_rule.h"
 
 namespace meshift {
 namespace {
@@ -82,6 +83,11 @@ void SetReduction(const Sharding& before, int64_t reduce_block, Step* step) {
   }
 }
 
+// Whether the search keeps to a limit of memory, or looks for the least.
+bool IsLimited(const CrossLimits& limits) {
+  return limits.goal == CrossGoal::kMemory || limits.workspace.has_value();
+}
+
 // Whether the limits forbid the group of all partial mesh dims. The contributions of a reduction in
 // that group then cross and are added in order. That sum is batch-invariant, too: it depends on
 // placements and groups, and not on sizes.
@@ -102,9 +108,10 @@ bool Reduces(const Path& path) {
                      [](const Move& move) { return IsReduction(move.op); });
 }
 
-// Ignores options.max_memory and options.groups; `limits` applies instead.
+// Ignores options.max_memory and options.groups; `limits` applies instead. `max_bytes`: the most of
+// a value, unless options.max_value says so.
 absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, const Sharding& to,
-                                               std::optional<DType> reduce_dtype,
+                                               std::optional<DType> reduce_dtype, int64_t max_bytes,
                                                const PlannerOptions& options,
                                                const PlanGroups& groups, const CrossLimits& limits,
                                                WorkBudget& budget) {
@@ -115,8 +122,9 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
   choice.rules.masks_cuts = false;  // no reduction after the crossing
   // Larger values take more memory, and searching for them with each pair of ends takes too long.
-  const bool is_limited = limits.goal == CrossGoal::kMemory || limits.workspace.has_value();
-  if (is_limited && !options.max_value) choice.rules.max_value = problem.MaxValueBytes();
+  if (!options.max_value) {
+    choice.rules.max_value = IsLimited(limits) ? problem.MaxValueBytes() : max_bytes;
+  }
   CostOptions cost = CostOptionsOf(options, choice);
   cost.from_source = side == Side::kSource;
   cost.to_target = side == Side::kTarget;
@@ -139,7 +147,7 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
     if (found && !found->path) return half;
     if (found) half->path = std::move(found->path);
   }
-  if (!half->path && limits.allowed != nullptr) return half;
+  if (!half->path && (limits.allowed != nullptr || limits.bound_ns < INT64_MAX)) return half;
   if (!half->path) return Internal("no plan from {} to {}", from.ToString(), to.ToString());
   half->cost = CostOf(half->problem, half->model, *half->path);
   half->workspace = WorkspaceOf(half->problem, half->model, *half->path);
@@ -177,6 +185,7 @@ class InterMeshPlanner {
     const Half* first;
     const Half* second;
     int64_t least;  // lower bound of the goal: ns, or bytes of workspace
+    bool is_priced = false;
   };
   // The value of the goal: ns, or bytes of workspace.
   int64_t Amount(const PathCost& cost, int64_t workspace) const {
@@ -188,20 +197,36 @@ class InterMeshPlanner {
   // 0.
   int64_t CopiedBytes(const Pair& pair, const Crossing& crossing) const;
   // PlanHalf() to or from `end`. `own`: null, or a budget that this kind of ends shares. Returns
-  // null when that is exhausted.
-  absl::StatusOr<std::unique_ptr<Half>> PlanTo(Side side, const Sharding& end, WorkBudget* own);
+  // null when that is exhausted. `bound_ns`: as CrossLimits::bound_ns.
+  absl::StatusOr<std::unique_ptr<Half>> PlanTo(Side side, const Sharding& end, WorkBudget* own,
+                                               int64_t bound_ns);
   // A half that ends at the crossing.
   struct First {
     const Half* half;
     DistinctBoxes boxes;
   };
-  // Finds the halves whose value has `dtype` at the crossing. Returns the first error, also if
-  // there are some.
-  absl::Status FindFirsts(DType dtype, std::vector<First>* firsts);
-  // Adds the pairs whose value crosses in `dtype`.
-  absl::Status AddPairs(DType dtype);
-  // Finds all pairs and sorts them by their lower bounds.
-  absl::Status FindPairs();
+  // The halves whose value has `dtype` at the crossing. Each pair of them is in pairs_.
+  struct Halves {
+    DType dtype;
+    std::vector<First> firsts = {};
+    std::vector<const Half*> seconds = {};
+    absl::Status refusal = absl::OkStatus();  // the first error of a half
+  };
+  // These find a half, and add its pairs. A pair that takes longer than `within_ns` may be missing.
+  void AddFirst(const Sharding& source, bool partial, WorkBudget* own, int64_t within_ns,
+                Halves* halves);
+  void AddSecond(const Sharding& target, WorkBudget* own, int64_t within_ns, Halves* halves);
+  void AddPair(const First& first, const Half& second);
+  // The ends of cross_ends.h.
+  void AddPlainEnds(Halves* halves);
+  // The ends of near_ends.h. `is_bounded`: not those that cannot give the quickest pair.
+  void AddNearEnds(bool is_bounded, Halves* halves);
+  // Prices the pair with the least lower bound, if it may be better than best_. Returns the best
+  // time so far, or INT64_MAX.
+  int64_t PriceNext();
+  // Finds the pairs and sorts them by their lower bounds. Unless `is_listing`, leaves out near ends
+  // that cannot give the best pair, and sets best_.
+  absl::Status FindPairs(bool is_listing);
   // Whether receivers may add contributions: in order, so that replicas are equal, and so that the
   // promise holds for all reductions.
   bool MayCrossPartial(DType dtype) const {
@@ -219,6 +244,8 @@ class InterMeshPlanner {
   };
   // nullopt if the pair breaks a limit, has too many messages, or the budget is exhausted.
   std::optional<Priced> Price(const Pair& pair);
+  // Prices the pair, and makes it the best if it is.
+  void Consider(Pair* pair);
   Plan Assemble(const Priced& priced) const;
   // Whether the value at the crossing, which is the half's `end`, breaks options_.max_value.
   bool IsTooLarge(const Half& half, const Sharding& end, DType dtype) const;
@@ -242,10 +269,11 @@ class InterMeshPlanner {
   WorkBudget owned_budget_{kMaxOwnedWork};
   const MeshPair meshes_;
   DType reduce_dtype_ = DType::kF32;  // the source's if the plan has no reduction
-  int64_t max_bytes_ = 0;             // the most of a value between two steps
+  int64_t max_bytes_ = 0;             // the most of the value that crosses
   std::vector<std::unique_ptr<Half>> halves_;
   bool is_done_ = true;
   std::vector<Pair> pairs_;
+  std::optional<Priced> best_;
   int64_t work_ = 0;            // ranks and messages of the priced crossings
   int64_t fewest_ = INT64_MAX;  // the fewest messages of a crossing that has too many
   // The choice of the simplest source. All sources reduce in the same way: bits must not depend on
@@ -254,11 +282,14 @@ class InterMeshPlanner {
 };
 
 absl::StatusOr<std::unique_ptr<Half>> InterMeshPlanner::PlanTo(Side side, const Sharding& end,
-                                                               WorkBudget* own) {
+                                                               WorkBudget* own, int64_t bound_ns) {
+  CrossLimits limits = limits_;
+  limits.bound_ns = std::min(limits.bound_ns, bound_ns);
   const auto plan = [&](WorkBudget& budget) {
-    return side == Side::kSource
-               ? PlanHalf(side, from_, end, reduce_dtype_, options_, groups_, limits_, budget)
-               : PlanHalf(side, end, to_, std::nullopt, options_, groups_, limits_, budget);
+    return side == Side::kSource ? PlanHalf(side, from_, end, reduce_dtype_, max_bytes_, options_,
+                                            groups_, limits, budget)
+                                 : PlanHalf(side, end, to_, std::nullopt, max_bytes_, options_,
+                                            groups_, limits, budget);
   };
   if (own == nullptr) return plan(budget_);
   const int64_t before = own->done();
@@ -273,86 +304,133 @@ absl::StatusOr<std::unique_ptr<Half>> InterMeshPlanner::PlanTo(Side side, const 
   return half;
 }
 
-absl::Status InterMeshPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
-  absl::Status refusal;
-  const auto add = [&](const Sharding& source, bool partial, WorkBudget* own) {
-    if (LargestBytes(source, dtype) > max_bytes_ ||
-        !budget_.Charge(kBoundWork, from_.mesh().NumRanks())) {
-      return;
-    }
-    absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kSource, source, own);
-    if (!half.ok()) {
-      refusal.Update(RefusalOf(half.status()));
-      return;
-    }
-    if (*half == nullptr) return;
-    const ReductionChoice& choice = (*half)->choice;
-    if (!plain_) plain_ = choice;
-    is_done_ &= (*half)->is_least;
-    if ((!partial && choice.ordered != plain_->ordered) || !(*half)->path) return;
-    if (IsTooLarge(**half, source, dtype)) {
-      refusal.Update(NoneWithinMaxValue());
-      return;
-    }
-    firsts->push_back({half->get(), DistinctBoxes(source)});
-    halves_.push_back(*std::move(half));
-  };
-  WorkBudget* const owned = UnitDims::Of({&from_}).empty() ? nullptr : &owned_budget_;
-  WorkBudget* own = nullptr;
-  for (const Sharding& source : CrossSources(from_, dtype)) {
-    add(source, /*partial=*/false, own);
-    own = owned;
+void InterMeshPlanner::AddFirst(const Sharding& source, bool partial, WorkBudget* own,
+                                int64_t within_ns, Halves* halves) {
+  if (LargestBytes(source, halves->dtype) > max_bytes_ ||
+      !budget_.Charge(kBoundWork, from_.mesh().NumRanks())) {
+    return;
   }
-  for (const Sharding& source : NearEnds(from_, dtype, to_.mesh(), options_.topology)) {
-    add(source, /*partial=*/false, &near_budget_);
+  absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kSource, source, own, within_ns);
+  if (!half.ok()) {
+    halves->refusal.Update(RefusalOf(half.status()));
+    return;
   }
-  if (!MayCrossPartial(dtype)) return refusal;
-  for (const Sharding& source : PartialSources(from_, dtype, plain_->rules.at_once)) {
-    add(source, /*partial=*/true, owned);
+  if (*half == nullptr) return;
+  const ReductionChoice& choice = (*half)->choice;
+  if (!plain_) plain_ = choice;
+  is_done_ &= (*half)->is_least;
+  if ((!partial && choice.ordered != plain_->ordered) || !(*half)->path) return;
+  if (IsTooLarge(**half, source, halves->dtype)) {
+    halves->refusal.Update(NoneWithinMaxValue());
+    return;
   }
-  return refusal;
+  halves->firsts.push_back({half->get(), DistinctBoxes(source)});
+  halves_.push_back(*std::move(half));
+  for (const Half* second : halves->seconds) AddPair(halves->firsts.back(), *second);
 }
 
-absl::Status InterMeshPlanner::AddPairs(DType dtype) {
-  std::vector<First> firsts;
-  absl::Status refusal = FindFirsts(dtype, &firsts);
-  if (firsts.empty()) return refusal;
-  const auto add = [&](const Sharding& target, WorkBudget* own) {
-    if (LargestBytes(target, dtype) > max_bytes_ || budget_.exhausted()) return;
-    absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kTarget, target, own);
-    if (!half.ok()) {
-      refusal.Update(RefusalOf(half.status()));
-      return;
+void InterMeshPlanner::AddSecond(const Sharding& target, WorkBudget* own, int64_t within_ns,
+                                 Halves* halves) {
+  if (LargestBytes(target, halves->dtype) > max_bytes_ || budget_.exhausted()) return;
+  int64_t rest_ns = 0;  // at least, before the half
+  if (within_ns < INT64_MAX) {
+    rest_ns = within_ns;
+    for (const First& first : halves->firsts) {
+      if (!budget_.Charge(kBoundWork, meshes_.num_shared() + 1)) return;
+      const int64_t crossing_ns = meshes_.LeastNs(first.half->problem.to(), first.boxes, target);
+      rest_ns = std::min(rest_ns, SaturatingAdd(crossing_ns, first.half->cost.ns));
     }
-    if (*half == nullptr) return;
-    is_done_ &= (*half)->is_least;
-    if (!(*half)->path || Reduces(*(*half)->path)) return;
-    if (IsTooLarge(**half, target, dtype)) {
-      refusal.Update(NoneWithinMaxValue());
-      return;
-    }
-    const Half* second = half->get();
-    halves_.push_back(*std::move(half));
-    for (const auto& [first, boxes] : firsts) {
-      if (!budget_.Charge(kBoundWork, meshes_.num_shared() + 1)) break;
-      const int64_t crossing_ns =
-          meshes_.LeastNs(first->problem.to(), boxes, second->problem.from());
-      Pair pair{first, second, 0};
-      const PathCost cost = first->cost + second->cost + PathCost{.ns = crossing_ns};
-      pair.least = Amount(cost, std::max({first->workspace, second->workspace,
-                                          CrossingWorkspace(pair, /*traffic=*/{})}));
-      pairs_.push_back(pair);
-    }
-  };
+    if (rest_ns >= within_ns) return;
+  }
+  absl::StatusOr<std::unique_ptr<Half>> half =
+      PlanTo(Side::kTarget, target, own, within_ns - rest_ns);
+  if (!half.ok()) {
+    halves->refusal.Update(RefusalOf(half.status()));
+    return;
+  }
+  if (*half == nullptr) return;
+  is_done_ &= (*half)->is_least;
+  if (!(*half)->path || Reduces(*(*half)->path)) return;
+  if (IsTooLarge(**half, target, halves->dtype)) {
+    halves->refusal.Update(NoneWithinMaxValue());
+    return;
+  }
+  halves->seconds.push_back(half->get());
+  halves_.push_back(*std::move(half));
+  for (const First& first : halves->firsts) AddPair(first, *halves->seconds.back());
+}
+
+void InterMeshPlanner::AddPair(const First& first, const Half& second) {
+  if (!budget_.Charge(kBoundWork, meshes_.num_shared() + 1)) return;
+  const int64_t crossing_ns =
+      meshes_.LeastNs(first.half->problem.to(), first.boxes, second.problem.from());
+  Pair pair{.first = first.half, .second = &second, .least = 0};
+  const PathCost cost = first.half->cost + second.cost + PathCost{.ns = crossing_ns};
+  pair.least = Amount(cost, std::max({first.half->workspace, second.workspace,
+                                      CrossingWorkspace(pair, /*traffic=*/{})}));
+  pairs_.push_back(pair);
+}
+
+void InterMeshPlanner::AddPlainEnds(Halves* halves) {
+  // The first end of each list, the simplest, may take all work.
   WorkBudget* own = nullptr;
-  for (const Sharding& target : CrossTargets(to_, dtype)) {
-    add(target, own);
-    if (!UnitDims::Of({&to_}).empty()) own = &owned_budget_;
+  WorkBudget* const owned_sources = UnitDims::Of({&from_}).empty() ? nullptr : &owned_budget_;
+  for (const Sharding& source : CrossSources(from_, halves->dtype)) {
+    AddFirst(source, /*partial=*/false, own, INT64_MAX, halves);
+    own = owned_sources;
   }
-  for (const Sharding& target : NearEnds(to_, dtype, from_.mesh(), options_.topology)) {
-    add(target, &near_budget_);
+  if (MayCrossPartial(halves->dtype)) {
+    for (const Sharding& source : PartialSources(from_, halves->dtype, plain_->rules.at_once)) {
+      AddFirst(source, /*partial=*/true, owned_sources, INT64_MAX, halves);
+    }
   }
-  return pairs_.empty() ? refusal : absl::OkStatus();
+  if (halves->firsts.empty()) return;
+  own = nullptr;
+  WorkBudget* const owned_targets = UnitDims::Of({&to_}).empty() ? nullptr : &owned_budget_;
+  for (const Sharding& target : CrossTargets(to_, halves->dtype)) {
+    AddSecond(target, own, INT64_MAX, halves);
+    own = owned_targets;
+  }
+}
+
+void InterMeshPlanner::AddNearEnds(bool is_bounded, Halves* halves) {
+  const auto within_ns = [&] { return is_bounded ? PriceNext() : INT64_MAX; };
+  const auto is_first = [&](const Sharding& end) {
+    return std::any_of(halves->firsts.begin(), halves->firsts.end(),
+                       [&](const First& first) { return first.half->problem.to() == end; });
+  };
+  const auto is_second = [&](const Sharding& end) {
+    return std::any_of(halves->seconds.begin(), halves->seconds.end(),
+                       [&](const Half* second) { return second->problem.from() == end; });
+  };
+  for (const Sharding& source :
+       NearEnds(from_, halves->dtype, to_, options_.topology, from_.HasPartial())) {
+    if (is_first(source)) continue;
+    AddFirst(source, /*partial=*/false, &near_budget_, within_ns(), halves);
+  }
+  for (const Sharding& target :
+       NearEnds(to_, halves->dtype, from_, options_.topology, /*owned=*/true)) {
+    if (is_second(target)) continue;
+    AddSecond(target, &near_budget_, within_ns(), halves);
+  }
+}
+
+int64_t InterMeshPlanner::PriceNext() {
+  Pair* next = nullptr;
+  for (Pair& pair : pairs_) {
+    if (!pair.is_priced && (next == nullptr || pair.least < next->least)) next = &pair;
+  }
+  if (next != nullptr && (!best_ || next->least < best_->cost.ns)) Consider(next);
+  return best_ ? best_->cost.ns : INT64_MAX;
+}
+
+void InterMeshPlanner::Consider(Pair* pair) {
+  const auto rank = [this](const Priced& priced) {
+    return std::tuple(Amount(priced.cost, priced.workspace), priced.cost);
+  };
+  pair->is_priced = true;
+  std::optional<Priced> priced = Price(*pair);
+  if (priced && (!best_ || rank(*priced) < rank(*best_))) best_ = std::move(priced);
 }
 
 // The value at the crossing is the source or the target itself where its half has no steps.
@@ -383,10 +461,10 @@ int64_t InterMeshPlanner::CopiedBytes(const Pair& pair, const Crossing& crossing
   return copied > 0 && WorksOnCopy(op, from_, to_) ? copied : 0;
 }
 
-absl::Status InterMeshPlanner::FindPairs() {
+absl::Status InterMeshPlanner::FindPairs(bool is_listing) {
   MESHIFT_RETURN_IF_ERROR(CheckCast(from_.dtype(), to_.dtype()));
   reduce_dtype_ = from_.dtype();
-  max_bytes_ = std::max(LargestBytes(from_, from_.dtype()), LargestBytes(to_, to_.dtype()));
+  int64_t larger = std::max(LargestBytes(from_, from_.dtype()), LargestBytes(to_, to_.dtype()));
   if (ContributionsOf(from_) > 1) {
     reduce_dtype_ = options_.reduce_dtype.value_or(DefaultReduceDType(from_.dtype(), to_.dtype()));
     for (const auto& [a, b] :
@@ -397,14 +475,19 @@ absl::Status InterMeshPlanner::FindPairs() {
       if (!from_.placement(d).IsPartial() || from_.mesh().dim(d).size == 1) continue;
       MESHIFT_RETURN_IF_ERROR(CheckReduce(from_.placement(d).op(), reduce_dtype_));
     }
-    max_bytes_ = std::max(max_bytes_, LargestBytes(from_, reduce_dtype_));
+    larger = std::max(larger, LargestBytes(from_, reduce_dtype_));
   }
-  absl::Status status = AddPairs(reduce_dtype_);
-  if (to_.dtype() != reduce_dtype_) {
-    absl::Status other = AddPairs(to_.dtype());
-    if (!pairs_.empty()) status = absl::OkStatus();
-  }
-  MESHIFT_RETURN_IF_ERROR(status);
+  // Searches within a memory limit hold no value beyond their ends (PlanHalf).
+  max_bytes_ =
+      IsLimited(limits_) ? larger : std::max(larger, ValueLimit(larger, options_.max_value));
+  Halves reduced{reduce_dtype_};
+  Halves cast{to_.dtype()};
+  AddPlainEnds(&reduced);
+  if (cast.dtype != reduced.dtype) AddPlainEnds(&cast);
+  const bool is_bounded = !is_listing && limits_.goal == CrossGoal::kCost;
+  AddNearEnds(is_bounded, &reduced);
+  if (cast.dtype != reduced.dtype) AddNearEnds(is_bounded, &cast);
+  if (pairs_.empty()) MESHIFT_RETURN_IF_ERROR(reduced.refusal);
   if (pairs_.empty() && limits_.allowed != nullptr) return absl::ResourceExhaustedError("");
   if (pairs_.empty()) return Internal("no plan from {} to {}", from_.ToString(), to_.ToString());
   std::stable_sort(pairs_.begin(), pairs_.end(),
@@ -446,29 +529,25 @@ std::optional<InterMeshPlanner::Priced> InterMeshPlanner::Price(const Pair& pair
 }
 
 absl::StatusOr<Plan> InterMeshPlanner::Run() {
-  MESHIFT_RETURN_IF_ERROR(FindPairs());
-  const auto rank = [this](const Priced& priced) {
-    return std::tuple(Amount(priced.cost, priced.workspace), priced.cost);
-  };
-  std::optional<Priced> best;
-  for (const Pair& pair : pairs_) {
+  MESHIFT_RETURN_IF_ERROR(FindPairs(/*is_listing=*/false));
+  for (Pair& pair : pairs_) {
     if (budget_.exhausted()) break;
-    if (best && pair.least > Amount(best->cost, best->workspace)) break;
-    if (best && work_ > kMaxWork) {
+    if (pair.is_priced) continue;
+    if (best_ && pair.least > Amount(best_->cost, best_->workspace)) break;
+    if (best_ && work_ > kMaxWork) {
       is_done_ = false;
       break;
     }
-    std::optional<Priced> priced = Price(pair);
-    if (priced && (!best || rank(*priced) < rank(*best))) best = std::move(priced);
+    Consider(&pair);
   }
-  if (best) return Assemble(*best);
+  if (best_) return Assemble(*best_);
   if (fewest_ == INT64_MAX) return absl::ResourceExhaustedError("");
   return Unimplemented("from {} to {} at least {} messages cross; at most {} are planned",
                        from_.ToString(), to_.ToString(), fewest_, Crossing::kMaxMessages);
 }
 
 absl::StatusOr<std::vector<Plan>> InterMeshPlanner::List(size_t most, LabelFn label) {
-  MESHIFT_RETURN_IF_ERROR(FindPairs());
+  MESHIFT_RETURN_IF_ERROR(FindPairs(/*is_listing=*/true));
   struct Listed {
     PathCost cost;
     std::string label;

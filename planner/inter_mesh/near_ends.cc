@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <optional>
+#include <map>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -16,9 +16,11 @@ namespace {
 
 // The most tensor dims that get new cuts, unless more mesh dims need one each.
 constexpr size_t kMaxTensorDims = 2;
+// Beyond this many ranks, where searches take longer, owners get new cuts of one tensor dim only.
+constexpr int64_t kLargeMesh = 64;
 
-// By mesh dim: which coordinates are those of some near rank.
-using NearCoordinates = std::vector<std::vector<bool>>;
+// By mesh dim and coordinate: how many near ranks have it.
+using NearCounts = std::vector<std::vector<int64_t>>;
 
 // A set of ranks or domains, as ascending runs of consecutive numbers: a mesh of millions of ranks
 // usually has few of them.
@@ -60,36 +62,50 @@ class NumberSet {
   std::vector<Run> runs_;
 };
 
-// Whether some coordinate is not near.
-bool IsProper(const std::vector<bool>& near) {
-  return std::find(near.begin(), near.end(), false) != near.end();
+std::vector<int64_t> CoordinateOf(const DeviceMesh& mesh, int64_t position) {
+  std::vector<int64_t> at(mesh.NumDims());
+  for (int d = mesh.NumDims() - 1; d >= 0; --d) {
+    at[d] = position % mesh.dim(d).size;
+    position /= mesh.dim(d).size;
+  }
+  return at;
 }
 
-// `level`: -1 means that near ranks are those of `other` themselves. nullopt if no rank is near, or
-// if every mesh dim has a near rank at each coordinate.
-std::optional<NearCoordinates> FindNear(const DeviceMesh& mesh, const DeviceMesh& other,
-                                        const Topology& topology, int level) {
+// The ranks that hold elements.
+std::vector<int64_t> Holders(const Sharding& sharding) {
+  const DeviceMesh& mesh = sharding.mesh();
+  std::vector<int64_t> ranks;
+  for (int64_t i = 0; i < mesh.NumRanks(); ++i) {
+    if (!sharding.BoxAt(CoordinateOf(mesh, i)).IsEmpty()) ranks.push_back(mesh.RankAt(i));
+  }
+  return ranks;
+}
+
+// `level`: -1 means that near ranks are the holders themselves.
+NearCounts CountNear(const DeviceMesh& mesh, const std::vector<int64_t>& holders,
+                     const Topology& topology, int level) {
   const auto place = [&](int64_t rank) {
     return level < 0 ? rank : topology.DomainOf(level, rank);
   };
   NumberSet places;
-  for (int64_t i = 0; i < other.NumRanks(); ++i) places.Add(place(other.RankAt(i)));
+  for (const int64_t rank : holders) places.Add(place(rank));
   places.Merge();
-  NearCoordinates near;
-  for (int d = 0; d < mesh.NumDims(); ++d) near.emplace_back(mesh.dim(d).size, false);
-  bool found = false;
+  NearCounts near;
+  for (int d = 0; d < mesh.NumDims(); ++d) near.emplace_back(mesh.dim(d).size, 0);
   for (int64_t i = 0; i < mesh.NumRanks(); ++i) {
     if (!places.Contains(place(mesh.RankAt(i)))) continue;
-    found = true;
-    int64_t rest = i;
-    for (int d = mesh.NumDims() - 1; d >= 0; --d) {
-      near[d][rest % mesh.dim(d).size] = true;
-      rest /= mesh.dim(d).size;
-    }
+    const std::vector<int64_t> at = CoordinateOf(mesh, i);
+    for (int d = 0; d < mesh.NumDims(); ++d) ++near[d][at[d]];
   }
-  if (!found || std::none_of(near.begin(), near.end(), IsProper)) return std::nullopt;
   return near;
 }
+
+int64_t NumNear(const std::vector<int64_t>& near) {
+  return std::ssize(near) - std::count(near.begin(), near.end(), 0);
+}
+
+// Whether some coordinate is not near.
+bool IsProper(const std::vector<int64_t>& near) { return NumNear(near) < std::ssize(near); }
 
 // The `most` longest dims; the first of equal ones.
 std::vector<int> LongestDims(const Shape& shape, size_t most) {
@@ -100,15 +116,24 @@ std::vector<int> LongestDims(const Shape& shape, size_t most) {
   return dims;
 }
 
+int64_t MostOf(const std::vector<int64_t>& near) {
+  return *std::max_element(near.begin(), near.end());
+}
+
+// The first of the coordinates with the most near ranks.
+Placement AtNearest(const std::vector<int64_t>& near) {
+  return Placement::At({std::find(near.begin(), near.end(), MostOf(near)) - near.begin()});
+}
+
 // Divides tensor dim k of `length` rows evenly among the near coordinates; the others get 0. One
 // near coordinate gets the whole value.
-Placement OverNear(int k, const std::vector<bool>& near, int64_t length) {
-  const int64_t owners = std::count(near.begin(), near.end(), true);
-  if (owners == 1) return Placement::At({std::find(near.begin(), near.end(), true) - near.begin()});
+Placement OverNear(int k, const std::vector<int64_t>& near, int64_t length) {
+  const int64_t owners = NumNear(near);
+  if (owners == 1) return AtNearest(near);
   const int64_t share = length / owners + (length % owners == 0 ? 0 : 1);
   Placement::Sizes sizes;
-  for (const bool is_near : near) {
-    sizes.push_back(is_near ? std::min(share, length) : 0);
+  for (const int64_t ranks : near) {
+    sizes.push_back(ranks > 0 ? std::min(share, length) : 0);
     length -= sizes.back();
   }
   return Placement::RaggedShard(k, std::move(sizes));
@@ -119,45 +144,70 @@ class Ends {
  public:
   Ends(const Sharding& end, DType dtype) : end_(end), dtype_(dtype) {}
 
-  void Add(const NearCoordinates& near) {
-    std::vector<int> few;     // mesh dims that are At, or get a ragged cut
-    size_t ragged = 0;        // the number of ragged cuts
-    std::vector<int> others;  // the others of size > 1
+  // Ends at which all near coordinates hold data.
+  void AddShared(const NearCounts& near) {
+    std::vector<int> few;  // mesh dims that are At, or get a ragged cut
+    size_t ragged = 0;     // the number of ragged cuts
     for (int d = 0; d < end_.mesh().NumDims(); ++d) {
-      if (IsProper(near[d])) {
-        few.push_back(d);
-        ragged += std::count(near[d].begin(), near[d].end(), true) > 1 ? 1 : 0;
-      } else if (end_.mesh().dim(d).size > 1) {
-        others.push_back(d);
-      }
+      if (!IsProper(near[d])) continue;
+      few.push_back(d);
+      ragged += NumNear(near[d]) > 1 ? 1 : 0;
     }
     const std::vector<int> dims = LongestDims(end_.shape(), std::max(kMaxTensorDims, ragged));
     if (dims.size() < ragged) return;
     for (size_t shift = 0; shift < std::max<size_t>(dims.size(), 1); ++shift) {
-      std::vector<Placement> placements(end_.mesh().NumDims(), Placement::Replicate());
+      Fixed fixed;
       for (size_t i = 0; i < few.size(); ++i) {
         // A tensor without dims has only owners.
         const int k = dims.empty() ? 0 : dims[(i + shift) % dims.size()];
         const int64_t length = dims.empty() ? 0 : end_.shape()[k];
-        placements[few[i]] = OverNear(k, near[few[i]], length);
+        fixed.emplace(few[i], OverNear(k, near[few[i]], length));
       }
-      // The searches share a budget: first the cuts of `end`, which need the fewest steps.
-      for (const int d : others) {
-        const bool is_cut = end_.placement(d).IsShard() && !end_.placement(d).IsRagged();
-        placements[d] = is_cut ? end_.placement(d) : Placement::Replicate();
-      }
-      Add(placements);
-      for (const int d : others) placements[d] = Placement::Replicate();
-      Add(placements);
-      for (const int k : dims) {
-        for (const int d : others) placements[d] = Placement::Shard(k);
-        Add(placements);
-      }
+      AddAll(fixed, dims);
     }
+  }
+  // Ends at which the nearest coordinate of one mesh dim, or of all, holds data. An owner stays if
+  // none is nearer.
+  void AddOwned(const NearCounts& near) {
+    const bool is_large = end_.mesh().NumRanks() > kLargeMesh;
+    const std::vector<int> dims = LongestDims(end_.shape(), is_large ? 1 : kMaxTensorDims);
+    Fixed all;
+    for (int d = 0; d < end_.mesh().NumDims(); ++d) {
+      if (end_.mesh().dim(d).size == 1) continue;
+      const Placement& given = end_.placement(d);
+      const bool stays = given.IsAt() && near[d][given.coordinates()[0]] == MostOf(near[d]);
+      const Placement nearest =
+          stays ? Placement::At({given.coordinates()[0]}) : AtNearest(near[d]);
+      AddAll({{d, nearest}}, dims);
+      all.emplace(d, nearest);
+    }
+    if (!all.empty()) AddAll(all, dims);
   }
   std::vector<Sharding> Take() && { return std::move(list_); }
 
  private:
+  using Fixed = std::map<int, Placement>;  // by mesh dim
+
+  // The other mesh dims have the cuts of the end, are replicated, or cut one of the tensor dims.
+  void AddAll(const Fixed& fixed, const std::vector<int>& tensor_dims) {
+    const auto add = [&](const auto& placement_of) {
+      std::vector<Placement> placements;
+      for (int d = 0; d < end_.mesh().NumDims(); ++d) {
+        const auto at = fixed.find(d);
+        placements.push_back(at != fixed.end()             ? at->second
+                             : end_.mesh().dim(d).size > 1 ? placement_of(d)
+                                                           : Placement::Replicate());
+      }
+      Add(std::move(placements));
+    };
+    // The searches share a budget: first the cuts of `end`, which need the fewest steps.
+    add([&](int d) {
+      const bool is_cut = end_.placement(d).IsShard() && !end_.placement(d).IsRagged();
+      return is_cut ? end_.placement(d) : Placement::Replicate();
+    });
+    add([](int) { return Placement::Replicate(); });
+    for (const int k : tensor_dims) add([k](int) { return Placement::Shard(k); });
+  }
   void Add(std::vector<Placement> placements) {
     absl::StatusOr<Sharding> sharding =
         Sharding::Create(end_.mesh(), {dtype_, end_.shape()}, std::move(placements));
@@ -173,14 +223,24 @@ class Ends {
 
 }  // namespace
 
-std::vector<Sharding> NearEnds(const Sharding& end, DType dtype, const DeviceMesh& other,
-                               const Topology& topology) {
+std::vector<Sharding> NearEnds(const Sharding& end, DType dtype, const Sharding& other,
+                               const Topology& topology, bool owned) {
   if (NumElements(end.shape()) == 0) return {};
   Ends ends(end, dtype);
-  // The last level is left out: its one domain has all ranks.
-  for (int level = -1; level + 1 < topology.NumLevels(); ++level) {
-    const std::optional<NearCoordinates> near = FindNear(end.mesh(), other, topology, level);
-    if (near) ends.Add(*near);
+  const std::vector<int64_t> holders = Holders(other);
+  for (const std::vector<int64_t>& ranks : {holders, other.mesh().Ranks()}) {
+    bool found = false;
+    for (int level = -1; level < topology.NumLevels(); ++level) {
+      // The last level's one domain has all ranks.
+      const bool is_last = level + 1 == topology.NumLevels();
+      if (is_last && (found || !owned)) break;
+      const NearCounts near = CountNear(end.mesh(), ranks, topology, level);
+      if (NumNear(near[0]) == 0) continue;
+      found = true;
+      if (std::any_of(near.begin(), near.end(), IsProper)) ends.AddShared(near);
+      if (owned) ends.AddOwned(near);
+    }
+    if (std::ssize(holders) == other.mesh().NumRanks()) break;
   }
   return std::move(ends).Take();
 }

@@ -13,6 +13,10 @@
 
 namespace meshift {
 
+int64_t ValueLimit(int64_t larger, std::optional<int64_t> max_value) {
+  return max_value.value_or(std::max(SaturatingAdd(larger, larger / 4), kSmallValue));
+}
+
 ValueRule::ValueRule(const Problem& problem, std::optional<int64_t> max_value)
     : problem_(problem), max_value_(max_value) {
   // If the number of ranks divides the extent, all pieces are equal.
@@ -20,8 +24,7 @@ ValueRule::ValueRule(const Problem& problem, std::optional<int64_t> max_value)
   for (const int k : problem.candidate_dims()) {
     may_have_many_pieces_ |= ranks > kMaxUnlikePieces && problem.extent(k) % ranks != 0;
   }
-  const int64_t larger = problem.MaxValueBytes();
-  max_bytes_ = max_value.value_or(std::max(SaturatingAdd(larger, larger / 4), kSmallValue));
+  max_bytes_ = ValueLimit(problem.MaxValueBytes(), max_value);
 }
 
 bool ValueRule::MayHold(const State& state, int64_t items) const {

@@ -24,11 +24,15 @@ inline constexpr int64_t kMaxUnlikePieces = 4096;
 // Values of up to this many bytes are always within the default limit.
 inline constexpr int64_t kSmallValue = int64_t{4} << 20;
 
+// The limit of one value, in bytes: `max_value`, or by default the larger of kSmallValue and 1.25
+// times `larger`, the bytes of the larger of source and target. The quarter leaves room for uneven
+// cuts.
+int64_t ValueLimit(int64_t larger, std::optional<int64_t> max_value);
+
 class ValueRule {
  public:
-  // Keeps a reference to `problem`. `max_value`: the limit in bytes. Default: the larger of
-  // kSmallValue and 1.25 times the larger of source and target; if the value is reduced in another
-  // dtype, the source counts in that dtype. The quarter leaves room for uneven cuts.
+  // Keeps a reference to `problem`. The limit is ValueLimit(problem.MaxValueBytes(), max_value): if
+  // the value is reduced in another dtype, the source counts in that dtype.
   ValueRule(const Problem& problem, std::optional<int64_t> max_value);
 
   // Whether the value is within the limit, has no cut inside a byte, and has at most
