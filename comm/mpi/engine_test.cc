@@ -375,6 +375,43 @@ TEST_P(MpiEngineTest, LargeBlocksArriveByWhicheverWay) {
   }
 }
 
+// All members reduce parts of a large tensor; a small one goes to the root straight.
+TEST_P(MpiEngineTest, ReductionsToOneMemberAddInTheOrderOfRanks) {
+  const int n = WorldSize();
+  const int me = WorldRank();
+  const auto value = [](int rank, int64_t i) {
+    return static_cast<float>((i * 31 + rank * 7) % 1000) * 0.1F;
+  };
+  auto engine = CreateMpiEngine({.timeout = std::chrono::seconds(20), .bounded_waits = GetParam()});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto stream = (*engine)->CreateStream().value();
+  for (const int64_t count : {int64_t{1}, int64_t{1} << 15, int64_t{(3 << 20) + 1}}) {
+    for (int root = 0; root < n; ++root) {
+      std::vector<int64_t> counts(n, 0);
+      counts[root] = count;
+      std::vector<float> in(count);
+      for (int64_t i = 0; i < count; ++i) in[i] = value(me, i);
+      std::vector<float> out(me == root ? count : 0, -1.0F);
+      // A second call begins before the first has ended.
+      for (int call = 0; call < 2; ++call) {
+        ASSERT_TRUE((*engine)
+                        ->world()
+                        ->ReduceScatterV(in.data(), out.data(), counts, DType::kF32, {}, *stream)
+                        .ok());
+      }
+      const absl::Status status = (*engine)->Synchronize(*stream);
+      ASSERT_TRUE(status.ok()) << status;
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {
+        float sum = value(0, i);
+        for (int rank = 1; rank < n; ++rank) sum += value(rank, i);
+        wrong += out[i] == sum ? 0 : 1;
+      }
+      EXPECT_EQ(wrong, 0) << count << " elements to " << root;
+    }
+  }
+}
+
 TEST(RequestsTest, LongMessagesGoInPieces) {
   constexpr int64_t kPiece = 1000;
   constexpr int kTag = 5;

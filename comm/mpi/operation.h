@@ -19,11 +19,11 @@
 // MPI's own reductions are not used. On symmetric memory each member reads the contributions to its
 // block in place; otherwise it receives them. It reduces them in ascending order of ranks with
 // comm/kernels/reduce.h (which defines rounding, NaN, -0 and avg). An all-reduce then sends the
-// results to all members. A small all-reduce differs: every member sends its tensor to all others,
-// and all compute the result. In every case the bits are those of the local engine
-// (ReductionOrder::kRanks), equal on all members. Reductions that are neither small nor on
-// symmetric memory run in segments of at most 512 KiB of each block (docs/benchmarks.md compares
-// them with Open MPI's).
+// results to all members, and a reduction to one member to that one. A small all-reduce differs:
+// every member sends its tensor to all others, and all compute the result. In every case the bits
+// are those of the local engine (ReductionOrder::kRanks), equal on all members. Reductions that are
+// neither small nor on symmetric memory run in segments of at most 512 KiB of each block
+// (docs/benchmarks.md compares them with Open MPI's).
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
 
@@ -121,6 +121,8 @@ class Operation {
 
   absl::Status Begin();
   absl::Status Advance(int64_t max_work, bool* done);
+  // The member that gets all blocks of a large reduce-scatter; -1 if there is none.
+  int RootOf(int64_t total) const;
   absl::Status BeginReduction(int64_t total);
   void CopyBytes(const char* from, char* to, int64_t bytes) const;
   bool CopiesOwnFirst() const;  // copy the own block before posting any message
@@ -164,6 +166,7 @@ class Operation {
   std::vector<const void*> inputs_;
   bool at_once_ = false;      // a small all-reduce, or one of a single member
   bool copied_own_ = false;   // all-gather, all-to-all: this member's own block is copied
+  int root_ = -1;             // of a reduction: RootOf()
   int64_t element_ = 0;       // bytes
   int64_t total_ = 0;         // elements of the reduced tensor
   int64_t segment_ = 0;       // elements of a segment

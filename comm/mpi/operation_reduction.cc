@@ -28,13 +28,17 @@ constexpr int64_t kAtOnceBytes = 4 << 10;
 constexpr int64_t kSegmentBytes = 512 << 10;
 constexpr int64_t kMinSegmentBytes = 16 << 10;
 constexpr int64_t kMaxScratch = 8 << 20;
+// From this many bytes on, all members of a reduction to one member reduce a part of it; the root
+// then receives the results. Below, the second message takes longer than that saves.
+constexpr int64_t kRootedBytes = 128 << 10;
 
 }  // namespace
 
 int64_t Operation::BlockBegin(int member) const {
-  if (call_.kind == Kind::kReduceScatter && !call_.begins.empty()) return call_.begins[member];
-  // The blocks of a plain reduce-scatter are equal; those of an all-reduce differ by at most one
-  // element.
+  const bool is_given = call_.kind == Kind::kReduceScatter && !call_.begins.empty();
+  if (is_given && root_ < 0) return call_.begins[member];
+  // The blocks of a plain reduce-scatter are equal; those of an all-reduce or with a root differ by
+  // at most one element.
   const int64_t n = group_->size();
   return total_ / n * member + std::min<int64_t>(member, total_ % n);
 }
@@ -45,9 +49,19 @@ Operation::Range Operation::RangeOf(int member, int64_t segment) const {
   return {first, std::min(segment_, end - first)};
 }
 
+int Operation::RootOf(int64_t total) const {
+  if (call_.kind != Kind::kReduceScatter || call_.begins.empty()) return -1;
+  if (group_->size() == 1 || Bytes(call_.dtype, total) < kRootedBytes) return -1;
+  for (int member = 0; member < group_->size(); ++member) {
+    if (call_.begins[member + 1] - call_.begins[member] == total) return member;
+  }
+  return -1;
+}
+
 absl::Status Operation::BeginReduction(int64_t total) {
   const int n = group_->size();
   total_ = total;
+  root_ = RootOf(total);
   spec_.dtype = call_.dtype;
   spec_.reduction = call_.reduction;
   inputs_.resize(n);
@@ -127,20 +141,25 @@ absl::Status Operation::ReduceSegment(int64_t segment) {
   const int me = group_->member();
   const Range own = RangeOf(me, segment);
   const bool spreads = call_.kind == Kind::kAllReduce;
-  char* const out = call_.recv + (own.first - (spreads ? 0 : BlockBegin(me))) * element_;
+  const bool sends = root_ >= 0 && me != root_;
+  // The place of the own contribution, which is in `send`, is free.
+  char* const out =
+      sends ? slot.scratch + me * segment_ * element_
+            : call_.recv + (own.first - (spreads || root_ >= 0 ? 0 : BlockBegin(me))) * element_;
   if (own.count > 0) {
     for (int i = 0; i < n; ++i) inputs_[i] = slot.scratch + i * segment_ * element_;
     inputs_[me] = call_.send + own.first * element_;
     Reduce(spec_, inputs_, 0, own.count, out);
   }
-  if (!spreads) return absl::OkStatus();
+  if (!spreads && root_ < 0) return absl::OkStatus();
   // A second tag, since a peer may already send contributions to the next segment.
   const int tag = group_->tag() + 1;
   for (int d = 1; d < n; ++d) {
-    MESHIFT_RETURN_IF_ERROR(
-        slot.out.Send(out, own.count * element_, group_->rank_of(Peer(d, /*sends=*/true)), tag));
+    const int peer = Peer(d, /*sends=*/true);
+    if (!spreads && peer != root_) continue;
+    MESHIFT_RETURN_IF_ERROR(slot.out.Send(out, own.count * element_, group_->rank_of(peer), tag));
   }
-  for (int d = 1; d < n; ++d) {
+  for (int d = 1; d < n && !sends; ++d) {
     const int peer = Peer(d, /*sends=*/false);
     const Range theirs = RangeOf(peer, segment);
     MESHIFT_RETURN_IF_ERROR(slot.out.Receive(call_.recv + theirs.first * element_,
