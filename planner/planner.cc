@@ -3,6 +3,8 @@
 // the work exceeds the budget.
 #include "meshift/planner.h"
 
+#include <cstddef>
+
 #include "planner/inter_mesh/cross_plan.h"
 #include "planner/intra_mesh/plan_on_mesh.h"
 #include "planner/together/together.h"
@@ -44,10 +46,9 @@ absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves,
 
 absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves, const PlannerOptions& options,
                                   WorkBudget& budget) {
-  absl::StatusOr<PlanSet> set =
-      PlanTogether(moves, options, budget, [&](const Sharding& from, const Sharding& to) {
-        return MakePlan(from, to, options, budget);
-      });
+  absl::StatusOr<PlanSet> set = PlanTogether(moves, options, budget, [&](size_t i) {
+    return MakePlan(moves[i].from, moves[i].to, options, budget);
+  });
   if (budget.exhausted()) return budget.Refusal("planning");
   return set;
 }

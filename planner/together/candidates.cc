@@ -94,7 +94,7 @@ Candidate CandidateMaker::Finish(const TensorMove& move) {
   return candidate;
 }
 
-absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& move,
+absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& move, Plan alone,
                                                             const Sources& sources) {
   const auto add_plan = [&](const Plan& plan) {
     if (!budget_.Charge(LoadWork(plan))) return;
@@ -107,7 +107,6 @@ absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& mo
         },
         [](int64_t, int64_t) {});
   };
-  MESHIFT_ASSIGN_OR_RETURN(Plan alone, plan_one_(move.from, move.to));
   std::vector<Candidate> candidates;
   add_plan(alone);
   candidates.push_back(Finish(move));

@@ -1,7 +1,7 @@
 // The plans that one of several tensors may have, with their loads.
 //
-//   CandidateMaker maker(links, options, budget, plan_one);
-//   MESHIFT_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, maker.Make(move, {.turn = 0}));
+//   CandidateMaker maker(links, options, budget);
+//   MESHIFT_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, maker.Make(move, alone, {}));
 //   MESHIFT_ASSIGN_OR_RETURN(Plan plan, maker.PlanOf(move, candidates[2]));
 //
 // 0: the plan for this tensor alone. Onto another mesh, where nothing is reduced or cast, also the
@@ -15,7 +15,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
 #include "meshift/plan.h"
@@ -24,9 +23,6 @@
 #include "planner/together/links.h"
 
 namespace meshift {
-
-// Makes the plan of one tensor; as MakePlan.
-using PlanOneFn = absl::FunctionRef<absl::StatusOr<Plan>(const Sharding& from, const Sharding& to)>;
 
 struct Candidate {
   std::vector<LinkLoad> loads;  // times the move's count; by level, then place
@@ -46,12 +42,13 @@ struct Sources {
 class CandidateMaker {
  public:
   // Keeps references to all arguments.
-  CandidateMaker(const Links& links, const PlannerOptions& options, WorkBudget& budget,
-                 PlanOneFn plan_one)
-      : links_(links), options_(options), budget_(budget), plan_one_(plan_one), list_(links) {}
+  CandidateMaker(const Links& links, const PlannerOptions& options, WorkBudget& budget)
+      : links_(links), options_(options), budget_(budget), list_(links) {}
 
-  // Errors as MakePlan. REQUIRES: the links are those of the move's meshes and others.
-  absl::StatusOr<std::vector<Candidate>> Make(const TensorMove& move, const Sources& sources);
+  // `alone`: the plan of the tensor alone. RESOURCE_EXHAUSTED: the budget is exhausted. REQUIRES:
+  // the links are those of the move's meshes and others.
+  absl::StatusOr<std::vector<Candidate>> Make(const TensorMove& move, Plan alone,
+                                              const Sources& sources);
   // The plan of a candidate of the move. Errors as CrossDirectly
   // (planner/inter_mesh/cross_many_owners.h): the candidate breaks a limit.
   absl::StatusOr<Plan> PlanOf(const TensorMove& move, const Candidate& candidate);
@@ -64,7 +61,6 @@ class CandidateMaker {
   const Links& links_;
   const PlannerOptions& options_;
   WorkBudget& budget_;
-  const PlanOneFn plan_one_;
   LoadList list_;
 };
 

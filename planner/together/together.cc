@@ -18,6 +18,7 @@
 #include "meshift/status.h"
 #include "planner/plan/workspace.h"
 #include "planner/together/busiest_bound.h"
+#include "planner/together/candidates.h"
 #include "planner/together/links.h"
 
 namespace meshift {
@@ -325,16 +326,16 @@ absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
   const Links links(meshes, options.topology);
   const std::vector<size_t> order = OrderOf(moves, budget);
 
-  CandidateMaker maker(links, options, budget, plan_one);
+  CandidateMaker maker(links, options, budget);
   BusiestBound bound(links, options, budget);
   std::vector<std::vector<Candidate>> candidates(moves.size());
   Sources sources{
       .most = std::clamp(kMostSourcesInAll / std::ssize(moves), kLeastSources, kMostSources)};
   for (const size_t i : order) {
-    absl::StatusOr<std::vector<Candidate>> made = maker.Make(moves[i], sources);
+    absl::StatusOr<Plan> alone = plan_one(i);
     if (budget.exhausted()) return budget.Refusal("planning");
-    if (!made.ok()) return Annotate(made.status(), fmt::format("move {}", i));
-    candidates[i] = *std::move(made);
+    if (!alone.ok()) return Annotate(alone.status(), fmt::format("move {}", i));
+    MESHIFT_ASSIGN_OR_RETURN(candidates[i], maker.Make(moves[i], *std::move(alone), sources));
     bound.Add(moves[i]);
     ++sources.turn;
   }

@@ -27,18 +27,23 @@
 #ifndef MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
 #define MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
 
+#include <cstddef>
+
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/work_budget.h"
+#include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/planner_options.h"
-#include "planner/together/candidates.h"
 
 namespace meshift {
 
-// As MakePlans (meshift/planner.h). Charges its work to `budget`; when that is exhausted, the
-// result is unspecified and the caller must refuse. `plan_one`: makes the plan of one tensor alone,
-// with `options` and `budget`.
+// Makes the plan of one of the moves alone, by its index; as MakePlan.
+using PlanOneFn = absl::FunctionRef<absl::StatusOr<Plan>(size_t move)>;
+
+// As MakePlans (meshift/planner.h), for plans that `plan_one` makes; it may charge `budget` too.
+// When the budget is exhausted, the result is unspecified and the caller must refuse.
 absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
                                      const PlannerOptions& options, WorkBudget& budget,
                                      PlanOneFn plan_one);

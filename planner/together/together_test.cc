@@ -257,13 +257,11 @@ TEST(Together, RandomSetsAreNearTheBestAndNotBelowTheBound) {
 
     const Links links({moves[0].from.mesh(), moves[0].to.mesh()}, options.topology);
     WorkBudget budget(INT64_MAX);
-    const auto plan_one = [&](const Sharding& from, const Sharding& to) {
-      return MakePlan(from, to, options);
-    };
-    CandidateMaker maker(links, options, budget, plan_one);
+    CandidateMaker maker(links, options, budget);
     std::vector<std::vector<Candidate>> candidates;
     for (const TensorMove& move : moves) {
-      candidates.push_back(maker.Make(move, {}).value());
+      const Plan alone = MakePlan(move.from, move.to, options).value();
+      candidates.push_back(maker.Make(move, alone, {}).value());
       // The loads of candidates are those of their plans.
       for (const Candidate& candidate : candidates.back()) {
         const Plan plan = maker.PlanOf(move, candidate).value();
