@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -69,15 +71,15 @@ class Rank {
     return run.ok() ? run->Wait() : run.status();
   }
   // A call from one mesh of the ranks to another.
-  absl::Status Move(const std::string& from_text, const std::string& to_text) {
-    const Sharding from = Sharding::Parse(from_text).value();
-    const Sharding to = Sharding::Parse(to_text).value();
-    const auto view = [&](const Sharding& sharding, float* data) {
-      if (!sharding.mesh().PositionOf(engine_->rank())) return TensorView();
-      return TensorView::Contiguous(data, DType::kF32, sharding.LocalBox(engine_->rank()).size);
-    };
-    const absl::StatusOr<RunHandle> run = redistribute_(
-        {.from = from, .to = to, .source = view(from, in_), .target = view(to, out_)});
+  absl::Status Move(const std::string& from, const std::string& to) {
+    const absl::StatusOr<RunHandle> run = redistribute_(Across(from, to, /*at=*/0));
+    return run.ok() ? run->Wait() : run.status();
+  }
+  // The same for several tensors of at most 8 elements.
+  absl::Status MoveList(const std::vector<std::pair<std::string, std::string>>& pairs) {
+    std::vector<Redistribution> list;
+    for (const auto& [from, to] : pairs) list.push_back(Across(from, to, 8 * list.size()));
+    const absl::StatusOr<RunHandle> run = redistribute_(list);
     return run.ok() ? run->Wait() : run.status();
   }
   Redistributor& redistribute() { return redistribute_; }
@@ -87,6 +89,18 @@ class Rank {
   }
 
  private:
+  // The tensor is at this place in the buffers.
+  Redistribution Across(const std::string& from_text, const std::string& to_text, size_t at) {
+    const Sharding from = Sharding::Parse(from_text).value();
+    const Sharding to = Sharding::Parse(to_text).value();
+    const auto view = [&](const Sharding& sharding, float* data) {
+      if (!sharding.mesh().PositionOf(engine_->rank())) return TensorView();
+      return TensorView::Contiguous(data + at, DType::kF32,
+                                    sharding.LocalBox(engine_->rank()).size);
+    };
+    return {.from = from, .to = to, .source = view(from, in_), .target = view(to, out_)};
+  }
+
   const DeviceMesh mesh_;
   Engine* const engine_;
   float in_[256] = {};
@@ -246,6 +260,33 @@ TEST_F(AgreementTest, RanksInNoMeshOfAPlanAgreeToo) {
   }
 }
 
+// Lists that are planned together; rank 3 is in no mesh of the tensors.
+TEST_F(AgreementTest, ListsOntoAnotherMeshAreCompared) {
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  const Pairs pairs = {{"f32[8] on x=2 as R", "f32[8] on y=2@1,2 as At(0)"},
+                       {"f32[8] on x=2 as R", "f32[8] on y=2@1,2 as At(1)"},
+                       {"f32[8] on x=2 as R", "f32[8] on y=2@1,2 as At(1)"}};
+  for (const Agreement agreement : kAll) {
+    const std::vector<End> ends = Run(Options(agreement), [&](int, Rank& rank) {
+      absl::Status status;
+      for (int i = 0; i < 20 && status.ok(); ++i) status = rank.MoveList(pairs);
+      return status;
+    });
+    for (const End& end : ends) EXPECT_TRUE(end.status.ok()) << end.status;
+  }
+  const Pairs other = {pairs[1], pairs[0], pairs[2]};
+  for (const Agreement agreement : {Agreement::kFirstCalls, Agreement::kAlways}) {
+    const std::vector<End> ends = Run(Options(agreement), [&](int r, Rank& rank) {
+      return rank.MoveList(r == 3 ? other : pairs);
+    });
+    for (const End& end : ends) {
+      ExpectInTime(end);
+      EXPECT_EQ(end.status.code(), absl::StatusCode::kFailedPrecondition) << end.status;
+      EXPECT_NE(end.status.ToString().find("3 plans in one call"), std::string::npos) << end.status;
+    }
+  }
+}
+
 // The senders depend on the topology, which is part of such a plan's fingerprint.
 TEST_F(AgreementTest, UnlikeTopologiesAreUnlikePlans) {
   Barrier remade;
@@ -312,7 +353,7 @@ TEST_F(AgreementTest, AbortEndsThisRanksOwnWaiting) {
       std::this_thread::sleep_for(milliseconds(20));
       rank.redistribute().Abort();
     });
-    const absl::Status status = rank.Run("f32[8]", "P,P", "R,R");
+    absl::Status status = rank.Run("f32[8]", "P,P", "R,R");
     aborter.join();
     return status;
   });

@@ -1,28 +1,38 @@
 // A call with many tensors gives the same results as one call for each, with fewer collectives and
-// the same bytes.
+// the same bytes; onto another mesh, with the plans of MakePlans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "comm/redistribution/plan_cache.h"
 #include "comm/tensor/strides.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/local_world.h"
+#include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/planner_cache.h"
+#include "meshift/planner_options.h"
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
+#include "meshift/topology.h"
+#include "planner/together/link_loads.h"
+#include "testing/random.h"
 
 namespace meshift {
 namespace {
@@ -35,6 +45,7 @@ struct Tensor {
   bool strided_target = false;
   bool one_buffer = false;
   bool consume = false;
+  std::optional<DType> reduce_dtype = std::nullopt;
 };
 
 // A tensor's memory on one rank.
@@ -101,7 +112,7 @@ Local Lay(const Tensor& tensor, int64_t rank) {
   int64_t seed = 0;
   for (size_t d = 0; d < box.offset.size(); ++d) seed = seed * 5 + box.offset[d];
   for (int d = 0; d < tensor.from.mesh().NumDims(); ++d) {
-    if (tensor.from.placement(d).IsPartial()) {
+    if (tensor.from.placement(d).IsPartial() && tensor.from.mesh().PositionOf(rank)) {
       seed = seed * 3 + (*tensor.from.mesh().CoordinateOf(rank))[d];
     }
   }
@@ -155,7 +166,8 @@ class ListTest : public testing::Test {
                       .to = tensors[i].to,
                       .source = locals[i].in,
                       .target = locals[i].out,
-                      .consume_source = tensors[i].consume});
+                      .consume_source = tensors[i].consume,
+                      .reduce_dtype = tensors[i].reduce_dtype});
     }
     return list;
   }
@@ -180,7 +192,8 @@ class ListTest : public testing::Test {
                                            .to = tensors[i].to,
                                            .source = local.in,
                                            .target = local.out,
-                                           .consume_source = tensors[i].consume})
+                                           .consume_source = tensors[i].consume,
+                                           .reduce_dtype = tensors[i].reduce_dtype})
                            .value());
         const Totals one = TotalsOf(redistributors_[r].last_run());
         totals[r].first.bytes += one.bytes;
@@ -213,6 +226,14 @@ class ListTest : public testing::Test {
       }
     }
     return totals;
+  }
+
+  void RunTogether(const std::vector<Tensor>& tensors, std::vector<std::vector<Local>>& locals) {
+    std::vector<RunHandle> runs;
+    for (size_t r = 0; r < redistributors_.size(); ++r) {
+      runs.push_back(redistributors_[r](ListOf(tensors, locals[r])).value());
+    }
+    for (const RunHandle& run : runs) EXPECT_TRUE(run.Wait().ok());
   }
 
   std::optional<DeviceMesh> mesh_;
@@ -371,6 +392,221 @@ TEST_F(ListTest, SharedSourcesAndNone) {
     EXPECT_TRUE(runs[r].Wait().ok());
     EXPECT_EQ(locals[r][0].target, locals[r][1].target);
   }
+}
+
+// "f32[8] on a=2 as R", "f32[8] on b=2@2,3 as S(0)"
+Tensor Across(const std::string& from, const std::string& to) {
+  return {Sharding::Parse(from).value(), Sharding::Parse(to).value()};
+}
+
+// Each of these tensors alone comes from rank 0.
+std::vector<Tensor> FourFromTwoReplicas() {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 4; ++i) {
+    tensors.push_back(
+        Across("f32[64] on a=2 as R", "f32[64] on b=4@2-5 as At(" + std::to_string(i) + ")"));
+  }
+  return tensors;
+}
+
+TEST_F(ListTest, ReplicasShareTheWayOntoAnotherMesh) {
+  Start("ranks=7");
+  const std::vector<Tensor> tensors = FourFromTwoReplicas();
+  for (int round = 0; round < 2; ++round) {
+    const auto totals = RunBoth(tensors, /*own_workspace=*/round == 1);
+    EXPECT_EQ(totals[0].first.bytes, 4 * 256);
+    EXPECT_EQ(totals[0].second.bytes, 2 * 256);
+    EXPECT_EQ(totals[1].second.bytes, 2 * 256);
+    EXPECT_EQ(totals[0].second.calls, 1);
+  }
+}
+
+TEST_F(ListTest, PlansOntoAnotherMeshAreKept) {
+  Start("ranks=7");
+  const std::vector<Tensor> tensors = FourFromTwoReplicas();
+  std::vector<std::vector<Local>> locals(redistributors_.size());
+  for (int64_t r = 0; r < mesh_->NumRanks(); ++r) {
+    locals[r] = LayAll(tensors, r);
+    ASSERT_TRUE(redistributors_[r].Prepare(ListOf(tensors, locals[r])).ok());
+  }
+  const RedistributorStats before = redistributors_[1].stats();
+  EXPECT_EQ(before.plans_made, 4);
+  EXPECT_EQ(before.plans_cached, 4);
+  RunTogether(tensors, locals);
+  RedistributorStats stats = redistributors_[1].stats();
+  EXPECT_EQ(stats.plans_made, 4);
+  EXPECT_EQ(stats.plans_reused, before.plans_reused + 4);
+  EXPECT_EQ(stats.programs_made, before.programs_made);
+  // Another list, and one that is planned as alone.
+  RunTogether({tensors[0], tensors[1], tensors[2]}, locals);
+  RunTogether({tensors[0]}, locals);
+  stats = redistributors_[1].stats();
+  RunTogether(tensors, locals);
+  EXPECT_EQ(redistributors_[1].stats().plans_made, stats.plans_made);
+}
+
+// If planning together takes too much work, each tensor has its plan alone.
+TEST_F(ListTest, LittleWorkPlansEachTensorAlone) {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 16; ++i) tensors.push_back(FourFromTwoReplicas()[i % 4]);
+  std::vector<TensorMove> moves;
+  for (const Tensor& tensor : tensors) moves.push_back({tensor.from, tensor.to});
+  PlannerOptions little;
+  little.max_work = 8 << 10;
+  ASSERT_TRUE(MakePlan(tensors[0].from, tensors[0].to, little).ok());
+  ASSERT_EQ(MakePlans(moves, little).status().code(), absl::StatusCode::kResourceExhausted);
+  Start("ranks=7", {.planning = little});
+  for (const auto& [apart, together] : RunBoth(tensors, /*own_workspace=*/false)) {
+    EXPECT_EQ(together.bytes, apart.bytes);
+  }
+  const RedistributorStats before = redistributors_[0].stats();
+  RunBoth(tensors, /*own_workspace=*/false);
+  EXPECT_EQ(redistributors_[0].stats().plans_made, before.plans_made);
+}
+
+TEST_F(ListTest, RefusalsOntoAnotherMeshNameTheTensor) {
+  Start("ranks=7");
+  std::vector<Tensor> tensors = FourFromTwoReplicas();
+  tensors[2].to = Sharding::Parse("f32[32] on b=4@2-5 as S(0)").value();
+  std::vector<Local> locals = LayAll(tensors, 0);
+  const absl::Status alone = MakePlan(tensors[2].from, tensors[2].to).status();
+  EXPECT_EQ(redistributors_[0](ListOf(tensors, locals)).status(),
+            absl::Status(alone.code(), "tensor 2: " + std::string(alone.message())));
+  tensors[2].to = Sharding::Parse("f32[64] on b=4@5-8 as S(0)").value();
+  EXPECT_EQ(redistributors_[0](ListOf(tensors, locals)).status().message().substr(0, 10),
+            "tensor 2: ");
+}
+
+int64_t BusiestNs(const std::vector<Plan>& plans, const Topology& topology) {
+  std::map<std::tuple<int64_t, int, bool>, int64_t> loads;  // rank, level, received
+  for (const Plan& plan : plans) {
+    ForEachLoad(
+        plan, topology,
+        [&](int64_t rank, int level, const LinkBytes& bytes) {
+          loads[{rank, level, false}] += bytes.sent;
+          loads[{rank, level, true}] += bytes.received;
+        },
+        [](int64_t, int64_t) {});
+  }
+  int64_t ns = 0;
+  for (const auto& [link, bytes] : loads) {
+    const int64_t bandwidth = topology.level(std::get<1>(link)).bandwidth_bytes_per_us;
+    ns = std::max(ns, (1000 * bytes + bandwidth - 1) / bandwidth);
+  }
+  return ns;
+}
+
+// A random tensor that mostly goes onto another mesh; some are reduced, cast or stay.
+Tensor RandomTensor(testkit::Random& random, const DeviceMesh& from_mesh,
+                    const DeviceMesh& to_mesh) {
+  const auto one_of = [&](const std::vector<std::string>& texts) {
+    return texts[random.Below(std::ssize(texts))];
+  };
+  for (;;) {
+    const DeviceMesh& target_mesh = random.OneIn(5) ? from_mesh : to_mesh;
+    const auto placements = [&](const DeviceMesh& mesh, bool partial) {
+      std::string text;
+      for (const DeviceMesh::Dim& dim : mesh.dims()) {
+        text += text.empty() ? "" : ",";
+        text += partial ? one_of({"P", "P", "S(1)"})
+                        : one_of({"R", "R", "S(0)", "S(1)",
+                                  "At(" + std::to_string(random.Below(dim.size)) + ")"});
+      }
+      return text;
+    };
+    const std::string shape = one_of({"[16,8]", "[7,5]", "[32,6]", "[1,3]", "[0,4]"});
+    const std::string dtype = one_of({"f32", "bf16"});
+    const auto from = Sharding::Parse(dtype + shape, from_mesh,
+                                      placements(from_mesh, /*partial=*/random.OneIn(8)));
+    const auto to = Sharding::Parse((random.OneIn(8) ? "f32" : dtype) + shape, target_mesh,
+                                    placements(target_mesh, /*partial=*/false));
+    if (!from.ok() || !to.ok()) continue;
+    Tensor tensor{*from, *to};
+    if (!MakePlan(*from, *to).ok()) continue;
+    tensor.strided_source = random.OneIn(4);
+    tensor.strided_target = random.OneIn(4);
+    tensor.consume = random.OneIn(6);
+    return tensor;
+  }
+}
+
+// The law of lists onto another mesh: the bits of separate calls, the plans of MakePlans. These
+// have one reduce_dtype; in each third list the tensors' own ones differ.
+TEST_F(ListTest, RandomListsOntoAnotherMesh) {
+  testkit::Random random(31);
+  const char* const pairs[][2] = {{"a=4", "x=4@4-7"},
+                                  {"a=2,b=2", "x=2,y=2@4-7"},
+                                  {"a=2,b=2", "x=3@2-4"},
+                                  {"a=3,b=2", "x=2,y=3@2,7,3,4,6,5"}};
+  int better = 0;
+  int mixed = 0;
+  for (int round = 0; round < 150; ++round) {
+    RedistributorOptions options;
+    options.planning.topology = Topology::Parse(round % 2 == 0 ? "flat" : "nvlink=2").value();
+    Start("ranks=8", options);
+    PlannerOptions planning = PlanningOptions(*mesh_, *world_->engine(0), options);
+    if (round % 3 == 1) planning.reduce_dtype = DType::kF32;
+
+    const auto& [from_mesh, to_mesh] = pairs[random.Below(4)];
+    std::vector<Tensor> tensors;
+    while (tensors.size() < 6) {
+      Tensor tensor = RandomTensor(random, DeviceMesh::Parse(from_mesh).value(),
+                                   DeviceMesh::Parse(to_mesh).value());
+      tensor.reduce_dtype = planning.reduce_dtype;
+      if (round % 3 == 2 && random.OneIn(2)) tensor.reduce_dtype = DType::kF32;
+      tensors.insert(tensors.end(), 1 + random.Below(2), tensor);
+    }
+    const auto totals = RunBoth(tensors, /*own_workspace=*/random.OneIn(2));
+
+    std::vector<Plan> alone;
+    std::vector<TensorMove> moves;
+    int64_t onto_other = 0;
+    bool is_mixed = false;
+    for (const Tensor& tensor : tensors) {
+      PlannerOptions own = planning;
+      own.reduce_dtype = tensor.reduce_dtype;
+      alone.push_back(MakePlan(tensor.from, tensor.to, own).value());
+      moves.push_back({tensor.from, tensor.to});
+      onto_other += tensor.from.mesh() != tensor.to.mesh() ? 1 : 0;
+      is_mixed |= tensor.reduce_dtype != planning.reduce_dtype;
+    }
+    run_internal::PlanCache cache(0, std::make_shared<PlannerCache>(planning), true, 1 << 20, 0,
+                                  [](const DeviceMesh&) { return absl::OkStatus(); });
+    std::vector<Local> locals = LayAll(tensors, 0);
+    const std::vector<Redistribution> list = ListOf(tensors, locals);
+    const run_internal::PlanEntries* const entries = cache.FindTogether(list).value();
+    ASSERT_EQ(entries != nullptr, onto_other > 1);
+    std::vector<Plan> plans = alone;
+    if (entries != nullptr) {
+      plans.clear();
+      for (const auto& entry : *entries) plans.push_back(entry->plan);
+      const int64_t ns = BusiestNs(plans, planning.topology);
+      const int64_t ns_alone = BusiestNs(alone, planning.topology);
+      EXPECT_LE(ns, ns_alone);
+      if (ns < ns_alone) ++better;
+      if (is_mixed) {
+        ++mixed;
+      } else {
+        EXPECT_EQ(ns, MakePlans(moves, planning)->busiest_ns);
+      }
+      EXPECT_EQ(cache.FindTogether(list).value(), entries);
+    }
+    // The ranks send what these plans say. Merged sums in a ring round their bytes up once.
+    std::vector<int64_t> sent(mesh_->NumRanks());
+    bool has_sums = false;
+    for (const Plan& plan : plans) {
+      ForEachLoad(
+          plan, planning.topology, [](int64_t, int, const LinkBytes&) {},
+          [&](int64_t rank, int64_t bytes) { sent[rank] += bytes; });
+      for (const Step& step : plan.steps()) has_sums |= step.reduce_op.has_value();
+    }
+    for (int64_t r = 0; r < mesh_->NumRanks() && !has_sums; ++r) {
+      EXPECT_EQ(totals[r].second.bytes, sent[r]) << "rank " << r;
+    }
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+  EXPECT_GT(better, 15);
+  EXPECT_GT(mixed, 30);
 }
 
 }  // namespace

@@ -127,6 +127,12 @@ TEST(NoAllocationListTest, OfLaterCalls) {
   EXPECT_EQ(NumAllocations(), before);
 }
 
+// Empty if the rank is not in the sharding's mesh.
+TensorView PartOf(const Sharding& sharding, int64_t rank, std::vector<char>& memory) {
+  if (!sharding.mesh().PositionOf(rank)) return {};
+  return TensorView::Contiguous(memory.data(), DType::kF32, sharding.LocalBox(rank).size);
+}
+
 // From one mesh to another, whether the rank is in the first, in both, in the second or in neither.
 TEST(NoAllocationCrossTest, OfLaterCalls) {
   const DeviceMesh all = DeviceMesh::Parse("ranks=8").value();
@@ -137,15 +143,35 @@ TEST(NoAllocationCrossTest, OfLaterCalls) {
   for (const int64_t rank : {0, 2, 5, 7}) {
     NoopEngine engine(rank, all.NumRanks());
     Redistributor redistribute = Redistributor::Create(all, &engine).value();
-    const auto view = [&](const Sharding& sharding, std::vector<char>& memory) {
-      if (!sharding.mesh().PositionOf(rank)) return TensorView();
-      return TensorView::Contiguous(memory.data(), DType::kF32, sharding.LocalBox(rank).size);
-    };
     const Redistribution what{
-        .from = from, .to = to, .source = view(from, in), .target = view(to, out)};
+        .from = from, .to = to, .source = PartOf(from, rank, in), .target = PartOf(to, rank, out)};
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(redistribute(what).ok());
     const int64_t before = NumAllocations();
     for (int i = 0; i < 100; ++i) ASSERT_TRUE(redistribute(what).ok());
+    EXPECT_EQ(NumAllocations(), before) << "on rank " << rank;
+  }
+}
+
+// A list from one mesh to another, planned together.
+TEST(NoAllocationCrossTest, OfLaterLists) {
+  const DeviceMesh all = DeviceMesh::Parse("ranks=8").value();
+  for (const int64_t rank : {0, 2, 5, 7}) {
+    NoopEngine engine(rank, all.NumRanks());
+    Redistributor redistribute = Redistributor::Create(all, &engine).value();
+    std::vector<std::vector<char>> memory(8, std::vector<char>(1 << 10));
+    std::vector<Redistribution> list;
+    for (size_t i = 0; i < 4; ++i) {
+      const Sharding from = Sharding::Parse("f32[16,4] on a=4 as R").value();
+      const Sharding to =
+          Sharding::Parse("f32[16,4] on b=4@2-5 as At(" + std::to_string(i) + ")").value();
+      list.push_back({.from = from,
+                      .to = to,
+                      .source = PartOf(from, rank, memory[2 * i]),
+                      .target = PartOf(to, rank, memory[2 * i + 1])});
+    }
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(redistribute(list).ok());
+    const int64_t before = NumAllocations();
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(redistribute(list).ok());
     EXPECT_EQ(NumAllocations(), before) << "on rank " << rank;
   }
 }

@@ -3,19 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
 #include "base/checked_math.h"
 #include "base/status.h"
+#include "base/work_budget.h"
 #include "comm/program/merge_programs.h"
 #include "comm/program/program_bytes.h"
 #include "meshift/placement.h"
 #include "meshift/plan.h"
+#include "meshift/planner.h"
 #include "meshift/planner_options.h"
 #include "meshift/status.h"
 #include "meshift/verifier.h"
 #include "placement/local_box.h"
+#include "planner/together/together.h"
 
 namespace meshift::run_internal {
 namespace {
@@ -54,6 +59,8 @@ absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
       "native_invariance '{}'",
       plan.fingerprint().ToString(), Name(asked), engine.name(), Name(engine.native_invariance));
 }
+
+std::string TensorName(size_t i) { return fmt::format("tensor {}", i); }
 
 // The approximate size of an entry without its plan.
 int64_t BytesOf(const PlanEntry& entry) {
@@ -106,14 +113,18 @@ absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::PlanAndInsert(const PlanKe
 }
 
 absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const Plan& plan) {
+  return FindOther(plan, /*check=*/verify_);
+}
+
+absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::FindOther(const Plan& plan, bool check) {
   const FingerprintKey key{plan.fingerprint()};
   // Plans with equal fingerprints have equal steps, but their totals may differ. So compare the
   // whole plan: other totals are not verified yet.
-  if (const auto* found = caller_plans_.Find(key); found != nullptr && (*found)->plan == plan) {
+  if (const auto* found = other_plans_.Find(key); found != nullptr && (*found)->plan == plan) {
     ++stats_.plans_reused;
     return *found;
   }
-  if (verify_) {
+  if (check) {
     const Verdict verdict = Verify(plan);
     if (!verdict.ok()) {
       const PlanFault& fault = *verdict.fault;
@@ -125,9 +136,53 @@ absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const Plan& plan) {
   MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, planner_->options().engine));
   MESHIFT_RETURN_IF_ERROR(CheckMeshes(plan));
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
-  caller_plans_.Erase(key);
-  caller_plans_.Insert(key, entry, BytesOf(*entry));
+  other_plans_.Erase(key);
+  other_plans_.Insert(key, entry, BytesOf(*entry));
   return entry;
+}
+
+absl::StatusOr<const PlanEntries*> PlanCache::FindTogether(absl::Span<const Redistribution> list) {
+  const auto moves_on = [](const Redistribution& what) {
+    return what.from.mesh() != what.to.mesh();
+  };
+  if (std::count_if(list.begin(), list.end(), moves_on) < 2) return nullptr;
+  keys_.clear();
+  for (const Redistribution& what : list) {
+    keys_.push_back({&what.from, &what.to, what.reduce_dtype});
+  }
+  if (const ListPlans* found = together_.Find(keys_)) {
+    stats_.plans_reused += std::ssize(list);
+    return &found->plans;
+  }
+  return PlanTogetherAndInsert(keys_);
+}
+
+absl::StatusOr<const PlanEntries*> PlanCache::PlanTogetherAndInsert(
+    absl::Span<const PlanKey> keys) {
+  std::vector<Plan> alone;
+  std::vector<TensorMove> moves;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    absl::StatusOr<Plan> plan = FindPlan(keys[i]);
+    if (!plan.ok()) return Annotate(plan.status(), TensorName(i));
+    alone.push_back(*std::move(plan));
+    moves.push_back({.from = *keys[i].from, .to = *keys[i].to});
+  }
+  // The plans alone are not charged: ranks may have different ones in their caches.
+  WorkBudget budget(planner_->options().max_work);
+  const absl::StatusOr<PlanSet> set =
+      PlanTogether(moves, planner_->options(), budget, [&](size_t i) { return alone[i]; });
+  const bool is_made = set.ok() && !budget.exhausted();
+
+  ListPlans made;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const bool is_alone = !is_made || set->plans[i].fingerprint() == alone[i].fingerprint();
+    auto plan = is_alone ? Find(keys[i]) : FindOther(set->plans[i], /*check=*/false);
+    if (!plan.ok()) return Annotate(plan.status(), TensorName(i));
+    made.keys.push_back({&(*plan)->from, &(*plan)->to, keys[i].reduce_dtype});
+    made.plans.push_back(*std::move(plan));
+  }
+  const absl::Span<const PlanKey> key = made.keys;
+  return &together_.Insert(key, std::move(made))->plans;
 }
 
 std::shared_ptr<ProgramEntry> PlanCache::Add(Program program) {

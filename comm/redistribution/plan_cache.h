@@ -5,11 +5,12 @@
 //
 // Plans come from a PlannerCache, which several redistributors may share. This cache keeps the
 // programs that are lowered from them for this rank: those for row-major tensors within a limit in
-// bytes, others and merged ones within limits in number. It makes no communicators, so that a
-// refused call changes nothing but caches and their counts. Not thread-safe. Errors: those of
-// MakePlan, Lower(), MergePrograms and `check_mesh`. INVALID_ARGUMENT: a plan of the caller breaks
-// a rule. FAILED_PRECONDITION: a batch-invariant plan of the caller uses reductions of the engine,
-// and this engine has neither the plan's native_invariance nor kReduceScatter.
+// bytes; others, merged ones and lists that are planned together within limits in number. It makes
+// no communicators, so that a refused call changes nothing but caches and their counts. Not
+// thread-safe. Errors: those of MakePlan, Lower(), MergePrograms and `check_mesh`.
+// INVALID_ARGUMENT: a plan of the caller breaks a rule. FAILED_PRECONDITION: a batch-invariant plan
+// of the caller uses reductions of the engine, and this engine has neither the plan's
+// native_invariance nor kReduceScatter.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 
@@ -105,6 +106,8 @@ struct PlanEntry {
   LruCache<LoweringOptions, std::shared_ptr<Call>> others{kMaxLayouts};
 };
 
+using PlanEntries = std::vector<std::shared_ptr<PlanEntry>>;
+
 struct FingerprintKey {
   Fingerprint fingerprint;
   friend bool operator==(const FingerprintKey&, const FingerprintKey&) = default;
@@ -117,9 +120,9 @@ struct FingerprintKey {
 class PlanCache {
  public:
   // `planner`: its options have no reduce_dtype. `verify`: whether to verify plans of the caller.
-  // `max_bytes`: the approximate limit of the row-major programs of plans that the planner made,
-  // and the same again for plans of the caller; a program above it is not cached. `coalesce_bytes`:
-  // for CoalesceTraitsOf(). `check_mesh` is called for each mesh of a new plan.
+  // `max_bytes`: the approximate limit of the row-major programs of plans that MakePlan made, and
+  // the same again for other plans; a program above it is not cached. `coalesce_bytes`: for
+  // CoalesceTraitsOf(). `check_mesh` is called for each mesh of a new plan.
   PlanCache(int64_t rank, std::shared_ptr<PlannerCache> planner, bool verify, int64_t max_bytes,
             int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
       : rank_(rank),
@@ -128,7 +131,7 @@ class PlanCache {
         check_mesh_(std::move(check_mesh)),
         verify_(verify),
         planner_plans_(max_bytes),
-        caller_plans_(max_bytes) {}
+        other_plans_(max_bytes) {}
 
   // Only the plan for two shardings, for a rank that runs no program.
   absl::StatusOr<Plan> FindPlan(const PlanKey& what);
@@ -136,6 +139,11 @@ class PlanCache {
   ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<PlanEntry>> Find(const PlanKey& what);
   // A plan of the caller, which is verified and lowered if it is not cached.
   absl::StatusOr<std::shared_ptr<PlanEntry>> Find(const Plan& plan);
+  // The plans of a list's tensors by MakePlans, each with its tensor's reduce_dtype; max_work
+  // limits each plan alone, and the choice. If the choice takes more: the plans that the tensors
+  // have alone. Null: fewer than two tensors go onto another mesh. Valid until the next call of
+  // this function. Errors name the tensor.
+  absl::StatusOr<const PlanEntries*> FindTogether(absl::Span<const Redistribution> list);
   // The call for tensors of these layouts. Valid until the next call of this function, while
   // `entry` is alive.
   absl::StatusOr<Call*> CallOf(PlanEntry& entry, const LoweringOptions& layouts);
@@ -147,17 +155,24 @@ class PlanCache {
   // Only the counts of plans and programs are set.
   RedistributorStats stats() const {
     RedistributorStats stats = stats_;
-    stats.plans_cached = static_cast<int64_t>(planner_plans_.size() + caller_plans_.size());
+    stats.plans_cached = static_cast<int64_t>(planner_plans_.size() + other_plans_.size());
     return stats;
   }
 
  private:
-  static constexpr size_t kMaxMerged = 64;
+  static constexpr size_t kMaxLists = 64;
   // A merged program may have this many times the bytes up to which one plan is merged.
   static constexpr int64_t kMergedPlans = 8;
   using Ids = std::vector<uint64_t>;
+  struct ListPlans {
+    std::vector<PlanKey> keys;  // point into the plans
+    PlanEntries plans;
+  };
 
   absl::StatusOr<std::shared_ptr<PlanEntry>> PlanAndInsert(const PlanKey& what);
+  absl::StatusOr<const PlanEntries*> PlanTogetherAndInsert(absl::Span<const PlanKey> keys);
+  // As Find(plan). `check`: whether to verify a plan that is not cached.
+  absl::StatusOr<std::shared_ptr<PlanEntry>> FindOther(const Plan& plan, bool check);
   absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PlanEntry>> Make(const Plan& plan);
   std::shared_ptr<ProgramEntry> Add(Program program);
@@ -169,12 +184,14 @@ class PlanCache {
   const int64_t coalesce_bytes_;
   const std::function<absl::Status(const DeviceMesh&)> check_mesh_;
   const bool verify_;
-  // A key of planner_plans_ points into its value.
+  // Keys of planner_plans_ and together_ point into their values.
   LruCache<PlanKey, std::shared_ptr<PlanEntry>> planner_plans_;
-  LruCache<FingerprintKey, std::shared_ptr<PlanEntry>> caller_plans_;
+  LruCache<FingerprintKey, std::shared_ptr<PlanEntry>> other_plans_;  // of the caller or of lists
+  std::vector<PlanKey> keys_;  // scratch memory of FindTogether()
+  LruCache<absl::Span<const PlanKey>, ListPlans> together_{kMaxLists};
   uint64_t next_id_ = 0;
   Ids ids_;  // scratch memory of Merge()
-  LruCache<Ids, std::shared_ptr<Call>> merged_{kMaxMerged};
+  LruCache<Ids, std::shared_ptr<Call>> merged_{kMaxLists};
   RedistributorStats stats_;
 };
 

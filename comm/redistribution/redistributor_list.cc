@@ -1,7 +1,8 @@
 // RedistributorImpl's calls with a list of tensors (redistributor_impl.h). The tensors are moved in
 // any order, so none may write memory that another one uses. Redistribute() checks that by byte
 // ranges, so it refuses strided tensors that interleave. Prepare() and WorkspaceBytes() skip this
-// check. A list never uses symmetric memory.
+// check. A list never uses symmetric memory. Tensors that go onto another mesh are planned together
+// (PlanCache::FindTogether).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -78,6 +79,7 @@ absl::StatusOr<std::shared_ptr<Call>> RedistributorImpl::CheckList(
   list_plans_.clear();
   list_calls_.clear();
   list_ranges_.clear();
+  MESHIFT_ASSIGN_OR_RETURN(const PlanEntries* const together, plans_.FindTogether(list));
   for (size_t i = 0; i < list.size(); ++i) {
     const Redistribution& what = list[i];
     const auto refused = [&](const absl::Status& status) {
@@ -96,7 +98,12 @@ absl::StatusOr<std::shared_ptr<Call>> RedistributorImpl::CheckList(
     if (const absl::Status status = CheckAfter(&what.after_run); !status.ok()) {
       return refused(status);
     }
-    auto plan = plans_.Find(PlanKey{&what.from, &what.to, what.reduce_dtype});
+    absl::StatusOr<std::shared_ptr<PlanEntry>> plan;
+    if (together != nullptr) {
+      plan = (*together)[i];
+    } else {
+      plan = plans_.Find(PlanKey{&what.from, &what.to, what.reduce_dtype});
+    }
     if (!plan.ok()) return refused(plan.status());
     auto call = CallFor(
         **plan,

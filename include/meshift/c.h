@@ -789,7 +789,8 @@ typedef struct meshift_redistribution {
 MESHIFT_EXPORT meshift_code meshift_redistribute(meshift_redistributor* redistributor,
                                                  const meshift_redistribution* what,
                                                  meshift_run** run, char** error);
-// Several tensors in one call: small ones share collectives. `workspace` may be NULL. No other
+// Several tensors in one call: small ones share collectives, and those that go onto another mesh
+// are planned together, so that the busiest link is less busy. `workspace` may be NULL. No other
 // element may use the target, or a consumed source, of an element.
 MESHIFT_EXPORT meshift_code meshift_redistribute_list(meshift_redistributor* redistributor,
                                                       const meshift_redistribution* const* list,

@@ -110,9 +110,10 @@ struct RedistributorExpertOptions {
   bool verify_plans = true;
   bool time_steps = false;  // whether last_run() measures the time of each step
   // The approximate limit, in bytes, of each of four caches: plans; paths (PlannerCacheLimits);
-  // programs of own plans; programs of the caller's plans. The least recently used entry is evicted
-  // first. An entry above the limit is not cached, so each call makes it again. Programs of other
-  // layouts (64 per plan) and of lists (64) are limited in number only.
+  // programs of own plans; programs of the caller's plans and of those that only lists have. The
+  // least recently used entry is evicted first. An entry above the limit is not cached, so each
+  // call makes it again. Programs of other layouts (64 per plan), and plans and programs of lists
+  // (64), are limited in number only.
   int64_t max_cached_bytes = int64_t{64} << 20;
   int64_t agreement_calls = 16;  // kFirstCalls: calls with smaller numbers wait; equal on all ranks
   StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
@@ -250,6 +251,11 @@ class Redistributor {
   // The list has one handle, one ticket and one workspace (WorkspaceBytes); its elements have none.
   // It waits for the dependencies of all elements. No other element may use the target, or a
   // consumed source, of an element. If one is refused, nothing is done.
+  //
+  // If two or more go onto another mesh, the first call plans all of them together, as MakePlans
+  // does: the busiest link of the list is less busy, and results keep their bits. If that takes
+  // more work than planning.max_work, besides the plans that the tensors have alone, those run; so
+  // they do in other lists.
   absl::StatusOr<RunHandle> operator()(absl::Span<const Redistribution> list,
                                        const Workspace& workspace = {},
                                        std::optional<int64_t> ticket = std::nullopt);

@@ -23,9 +23,9 @@ struct ListCheckOptions {
 };
 
 // Makes random lists of tensors, equal on all ranks, with exact sums, and redistributes each list
-// in one call and in a call per tensor. An error if a target differs in any bit, if the lists do
-// not save collectives in total, or if a list sends more bytes than its tensors, or fewer than
-// rounding explains.
+// in one call and in a call per tensor. A third of them go from one part of the mesh to another. An
+// error if a target differs in any bit, if the lists do not save collectives in total, or if a list
+// on one mesh sends more bytes than its tensors, or fewer than rounding explains.
 absl::Status CheckLists(Engine* engine, const DeviceMesh& mesh, const ListCheckOptions& options);
 
 }  // namespace meshift
