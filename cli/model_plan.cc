@@ -19,7 +19,6 @@
 #include "base/text_table.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
-#include "cli/json.h"
 #include "cli/model.h"
 #include "cli/model_traffic.h"
 #include "cli/problem.h"
@@ -28,7 +27,6 @@
 #include "cli/text.h"
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
-#include "meshift/plan_io.h"
 #include "meshift/planner.h"
 #include "meshift/planner_cache.h"
 #include "meshift/sharding.h"
@@ -216,15 +214,15 @@ absl::StatusOr<int64_t> SetupNs(const std::vector<ModelRow>& rows, const Planner
   return groups.SetupNs(used);
 }
 
+}  // namespace
+
 bool ShowsTraffic(const ProblemFlags& flags) {
   return flags.rules || flags.to_mesh || flags.relabel_ranks;
 }
 
-}  // namespace
-
 int64_t ModelPlan::NumParameters() const {
   int64_t count = 0;
-  for (const ModelRow& row : rows) count += row.count;
+  for (const ModelRow& row : rows) count = SaturatingAdd(count, row.count);
   return count;
 }
 
@@ -404,54 +402,6 @@ std::string RenderModelPromise(const ModelPlan& model) {
   const int64_t count = model.NumParameters();
   return RenderPromise(model.rows[0].plan.asked(), true,
                        fmt::format("by the plans of all {}", CountText(count, "parameter")));
-}
-
-std::string ModelPlanToJson(const ModelPlan& model, const ProblemFlags& flags) {
-  Json rows = Json::array();
-  for (const ModelRow& row : model.rows) {
-    rows.push_back({{"count", row.count},
-                    {"first", row.first},
-                    {"plan", Json::parse(PlanToJson(row.plan, -1))}});
-  }
-  const PlanTotals total = model.Total();
-  const LowerBound bound = model.Bound();
-  Json json = {{"format", "meshift.model_plan"},
-               {"version", 1},
-               {"model", model.name},
-               {"rows", std::move(rows)},
-               {"total",
-                {{"parameters", model.NumParameters()},
-                 {"collectives", total.collectives},
-                 {"bytes_sent", total.bytes_sent},
-                 {"est_ns", total.est_ns}}},
-               {"lower_bound", {{"bytes_sent", bound.bytes_sent}, {"est_ns", bound.est_ns}}}};
-  if (total.setup_ns != 0) json["total"]["setup_ns"] = total.setup_ns;
-  if (model.together) {
-    const auto& [busiest, busiest_ns, bound_ns] = *model.together;
-    const Topology& topology = model.rows[0].plan.options().topology;
-    json["together"] = {{"busiest",
-                         {{"rank", busiest.rank},
-                          {"level", topology.level(busiest.level).name},
-                          {"direction", busiest.received ? "received" : "sent"},
-                          {"ns", busiest_ns}}},
-                        {"bound_ns", bound_ns}};
-  }
-  if (ShowsTraffic(flags)) {
-    const ModelTraffic traffic = TrafficOf(model);
-    const auto busiest = [](const Busiest& b) {
-      return Json{{"rank", b.rank}, {"bytes_sent", b.bytes}};
-    };
-    Json levels = Json::array();
-    for (const LevelTraffic& level : traffic.levels) {
-      levels.push_back(
-          {{"name", level.name}, {"bytes_sent", level.total}, {"busiest", busiest(level.busiest)}});
-    }
-    json["traffic"] = {{"ranks", traffic.ranks},
-                       {"bytes_sent", traffic.total},
-                       {"busiest", busiest(traffic.busiest)},
-                       {"levels", std::move(levels)}};
-  }
-  return json.dump(2, ' ', /*ensure_ascii=*/true);
 }
 
 }  // namespace meshift::cli

@@ -1,5 +1,5 @@
 // Plans all parameters of a model file (cli/model.h), each distinct problem once. Renders the
-// result as text or JSON. Runs no plan.
+// result as text; cli/plans_json.h writes it as JSON. Runs no plan.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(ModelPlan model, PlanModel(flags, io, /*together=*/false));
 //   io.out << RenderModelPlan(model, flags);
@@ -61,11 +61,8 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io, bool toge
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags);
 // The promise line: for all plans, or for the first that does not keep it.
 std::string RenderModelPromise(const ModelPlan& model);
-// {"format": "meshift.model_plan", "version", "model", "rows": [{"count", "first", "plan"}],
-//  "total", "lower_bound"}; where the text has them, "traffic": {"ranks", "bytes_sent", "busiest":
-//  {"rank", "bytes_sent"}, "levels": [{"name", "bytes_sent", "busiest"}]}; of plans made together
-//  "together": {"busiest": {"rank", "level", "direction", "ns"}, "bound_ns"}
-std::string ModelPlanToJson(const ModelPlan& model, const ProblemFlags& flags);
+// Whether the output has the bytes that ranks send.
+bool ShowsTraffic(const ProblemFlags& flags);
 
 // "slice{tp}; all_reduce{dp}", or "nothing to do".
 std::string StepsText(const Plan& plan);

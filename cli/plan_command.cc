@@ -12,6 +12,7 @@
 #include "cli/json.h"
 #include "cli/messages.h"
 #include "cli/model_plan.h"
+#include "cli/plans_json.h"
 #include "cli/problem.h"
 #include "cli/render_text.h"
 #include "meshift/plan.h"
@@ -37,7 +38,7 @@ absl::Status RunModel(const PlanFlags& flags, Io& io) {
   if (flags.messages) return InvalidArgument("--messages and --model exclude each other");
   MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io, flags.together));
   if (flags.format == "json") {
-    io.out << ModelPlanToJson(model, flags.problem) << "\n";
+    io.out << PlansToJson(model, ShowsTraffic(flags.problem)) << "\n";
   } else {
     io.out << RenderModelPlan(model, flags.problem);
   }

@@ -388,6 +388,9 @@ TEST(PlanModel, TogetherTheBusiestLinkIsLeast) {
   std::vector<std::string> args = {"plan",      "--model", model, "--mesh", "dp=4", "--to-mesh",
                                    "s=32@8-39", "--from",  "R",   "--to",   "EP"};
   EXPECT_EQ(Line(Meshift(args).out, "together").substr(0, 7), "no line");
+  args.insert(args.end(), {"--format", "json"});
+  EXPECT_EQ(Meshift(args).out.find("{\n  \"format\": \"meshift.model_plan\",\n"), 0);
+  args.resize(args.size() - 2);
   args.push_back("--together");
   const Outcome outcome = Meshift(args);
   EXPECT_EQ(outcome.code, 0) << outcome;
@@ -397,6 +400,7 @@ TEST(PlanModel, TogetherTheBusiestLinkIsLeast) {
   EXPECT_NE(outcome.out.find("slice{dp}; exchange{onto mesh 1}"), std::string::npos) << outcome;
   args.insert(args.end(), {"--format", "json"});
   const Outcome json = Meshift(args);
+  EXPECT_EQ(json.out.find("{\n  \"format\": \"meshift.plans\",\n  \"version\": 1,\n"), 0) << json;
   EXPECT_NE(json.out.find("\"together\": {\n"), std::string::npos) << json;
   EXPECT_NE(json.out.find("\"direction\": \"sent\""), std::string::npos) << json;
 
