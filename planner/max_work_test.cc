@@ -16,6 +16,7 @@
 #include "meshift/planner_cache.h"
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {
@@ -124,6 +125,21 @@ TEST(MaxWork, LeastMemoryAndAlternativesKeepToIt) {
   ASSERT_TRUE(best.ok()) << best.status();
   EXPECT_EQ(best->size(), 1);
   EXPECT_GT(ListAlternatives(c.From(), c.To(), {})->size(), 1);
+}
+
+// Several proofs may share a budget; a proof beyond it breaks the rule "scale".
+TEST(MaxWork, IsSharedByProofs) {
+  const Case c = Cases()[1];
+  const Plan plan = MakePlan(c.From(), c.To()).value();
+  WorkBudget unbounded(INT64_MAX);
+  EXPECT_TRUE(Verify(plan, {}, unbounded).ok());
+  ASSERT_GT(unbounded.done(), 0);
+  WorkBudget two(2 * unbounded.done());
+  EXPECT_TRUE(Verify(plan, {}, two).ok());
+  EXPECT_TRUE(Verify(plan, {}, two).ok());
+  const Verdict third = Verify(plan, {}, two);
+  ASSERT_FALSE(third.ok());
+  EXPECT_EQ(third.fault->rule, "scale");
 }
 
 // Problems that took minutes, or more memory than the machine has. cli/hostile_test.cc checks their

@@ -22,6 +22,8 @@
 
 namespace MESHIFT_API meshift {
 
+class WorkBudget;  // base/work_budget.h
+
 struct Verdict {
   std::optional<PlanFault> fault;  // the first broken rule
   bool ok() const { return !fault.has_value(); }
@@ -40,6 +42,9 @@ struct VerifyOptions {
 // groups in which data moves, and the kinds of such groups; with listed ranks, and from mesh to
 // mesh, also with ranks and messages. A pure function; safe for concurrent use.
 Verdict Verify(const Plan& plan, const VerifyOptions& options = {});
+// The same, but charges the work to `budget`, which several proofs share, instead of
+// options.max_work.
+Verdict Verify(const Plan& plan, const VerifyOptions& options, WorkBudget& budget);
 
 }  // namespace meshift
 

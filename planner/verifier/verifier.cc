@@ -137,11 +137,11 @@ class Verifier {
  public:
   // `has_owners`: owners are owner dims (planner/verifier/state.h); else ragged cuts like others.
   // REQUIRES: then there is no At.
-  Verifier(const PlanFields& plan, bool has_owners, int64_t max_work)
+  Verifier(const PlanFields& plan, bool has_owners, WorkBudget& budget)
       : plan_(plan),
         from_mesh_shape_(plan.from, OwnerDimsOf(plan, has_owners, /*of_target=*/false)),
         to_mesh_shape_(plan.to, OwnerDimsOf(plan, has_owners, /*of_target=*/true)),
-        budget_(max_work) {}
+        budget_(budget) {}
 
   Result Run() {
     if (Result fault = CheckSteps()) return fault;
@@ -174,7 +174,7 @@ class Verifier {
   const PlanFields& plan_;
   const MeshShape from_mesh_shape_;
   const MeshShape to_mesh_shape_;  // equal to from_mesh_shape_ in a plan on one mesh
-  WorkBudget budget_;
+  WorkBudget& budget_;
   std::vector<State> states_;  // before the first step, and after each step
   std::vector<StepView> views_;
   CrossingTraffic crossing_;  // of the crossing
@@ -431,6 +431,11 @@ Result CheckFingerprint(const Plan& plan) {
 }  // namespace
 
 Verdict Verify(const Plan& plan, const VerifyOptions& options) {
+  WorkBudget budget(options.max_work);
+  return Verify(plan, options, budget);
+}
+
+Verdict Verify(const Plan& plan, const VerifyOptions& options, WorkBudget& budget) {
   if (Result fault = CheckEnds(plan.fields())) return {std::move(fault)};
   if (std::optional<RootedFault> fault = FindRootedFault(plan.fields())) {
     return {PlanFault{fault->step, "op", std::move(fault->message)}};
@@ -438,14 +443,13 @@ Verdict Verify(const Plan& plan, const VerifyOptions& options) {
   const PlanFields& fields = plan.fields();
   Result fault;
   if (!HasAt(fields)) {
-    fault = Verifier(fields, /*has_owners=*/false, options.max_work).Run();
+    fault = Verifier(fields, /*has_owners=*/false, budget).Run();
     // A ragged cut with one owner may also be read as At.
-    if (fault && OwnsAny(fields) &&
-        Verifier(fields, true, options.max_work).Run() == std::nullopt) {
+    if (fault && OwnsAny(fields) && Verifier(fields, true, budget).Run() == std::nullopt) {
       fault.reset();
     }
   } else {
-    fault = Verifier(WithOpsOnCuts(fields), /*has_owners=*/true, options.max_work).Run();
+    fault = Verifier(WithOpsOnCuts(fields), /*has_owners=*/true, budget).Run();
   }
   if (fault) return {std::move(fault)};
   if (!options.check_fingerprint) return {};
