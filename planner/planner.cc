@@ -4,9 +4,19 @@
 #include "meshift/planner.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "meshift/status.h"
+#include "planner/bucket.h"
 #include "planner/inter_mesh/cross_plan.h"
 #include "planner/intra_mesh/plan_on_mesh.h"
+#include "planner/together/links.h"
+#include "planner/together/plan_loads.h"
+#include "planner/together/rounds.h"
 #include "planner/together/together.h"
 
 namespace meshift {
@@ -38,17 +48,31 @@ absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
   return least;
 }
 
-absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves,
-                                  const PlannerOptions& options) {
+absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves, const PlannerOptions& options,
+                                  std::optional<int64_t> bucket_bytes) {
   WorkBudget budget(options.max_work);
-  return MakePlans(moves, options, budget);
+  return MakePlans(moves, options, budget, bucket_bytes);
 }
 
 absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves, const PlannerOptions& options,
-                                  WorkBudget& budget) {
-  absl::StatusOr<PlanSet> set = PlanTogether(moves, options, budget, [&](size_t i) {
-    return MakePlan(moves[i].from, moves[i].to, options, budget);
-  });
+                                  WorkBudget& budget, std::optional<int64_t> bucket_bytes) {
+  if (bucket_bytes) MESHIFT_RETURN_IF_ERROR(CheckBucket(*bucket_bytes));
+  const auto plan_one = [&](size_t i) -> absl::StatusOr<Plan> {
+    MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(moves[i].from, moves[i].to, options, budget));
+    if (!bucket_bytes) return plan;
+    return FitBucket(std::move(plan), options, *bucket_bytes, budget);
+  };
+  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  absl::StatusOr<PlanSet> set =
+      PlanTogether(moves, options, budget, plan_one, bucket_bytes.value_or(kNoLimit));
+  if (budget.exhausted()) return budget.Refusal("planning");
+  if (!bucket_bytes || !set.ok()) return set;
+  std::vector<int64_t> counts;
+  for (const TensorMove& move : moves) counts.push_back(move.count);
+  MESHIFT_ASSIGN_OR_RETURN(set->rounds, CutIntoRounds(set->plans, counts, *bucket_bytes));
+  MESHIFT_ASSIGN_OR_RETURN(const Links links, LinksOf(set->plans, options.topology, budget));
+  PlanLoads loads(set->plans, links, budget);
+  CountRounds(loads, &set->rounds);
   if (budget.exhausted()) return budget.Refusal("planning");
   return set;
 }

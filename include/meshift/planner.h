@@ -14,6 +14,7 @@
 #define MESHIFT_PLANNER_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -77,13 +78,27 @@ struct BusiestLink {
   friend bool operator==(const BusiestLink&, const BusiestLink&) = default;
 };
 
+// A part of an update: its tensors run before those of the next round begin.
+struct Round {
+  struct Part {
+    int64_t move = 0;   // the index of a move
+    int64_t count = 0;  // how many of its tensors
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  std::vector<Part> parts;
+  int64_t repeat = 1;           // the number of such rounds in a row
+  int64_t workspace_bytes = 0;  // of all tensors of one round together, on the worst rank
+  int64_t busiest_ns = 0;       // as PlanSet::busiest_ns, of the tensors of one round
+};
+
 struct PlanSet {
   std::vector<Plan> plans;  // one per move, in order
   // The objective: the time of all bytes that the plans put on the busiest link, at full bandwidth.
   int64_t busiest_ns = 0;
   // The first of the busiest links: by rank, then level, then sent before received.
   BusiestLink busiest;
-  int64_t bound_ns = 0;  // no choice of plans has a busiest link below this
+  int64_t bound_ns = 0;       // no choice of plans has a busiest link below this
+  std::vector<Round> rounds;  // empty without a bucket
 };
 
 // Plans tensors together: each plan alone may be slower than MakePlan's, but the busiest link of
@@ -98,11 +113,19 @@ struct PlanSet {
 //
 // Plans do not depend on the order of the moves, except for which of two equal moves gets which.
 // 1,000 moves between 2,304 ranks take a few seconds.
+//
+// With `bucket_bytes`, also cuts the update into rounds: the workspaces of the tensors of a round
+// have at most that many bytes together. Rounds take the tensors in the order of the moves; a round
+// ends when the next tensor would exceed the bucket. A tensor whose plan needs more workspace than
+// the bucket gets one that does not. INVALID_ARGUMENT: the bucket is below 1 byte.
+// RESOURCE_EXHAUSTED: a tensor has no such plan.
 absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves,
-                                  const PlannerOptions& options = {});
+                                  const PlannerOptions& options = {},
+                                  std::optional<int64_t> bucket_bytes = std::nullopt);
 // The same, but charges the work to `budget`.
 absl::StatusOr<PlanSet> MakePlans(absl::Span<const TensorMove> moves, const PlannerOptions& options,
-                                  WorkBudget& budget);
+                                  WorkBudget& budget,
+                                  std::optional<int64_t> bucket_bytes = std::nullopt);
 
 }  // namespace meshift
 

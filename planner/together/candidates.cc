@@ -96,19 +96,8 @@ Candidate CandidateMaker::Finish(const TensorMove& move) {
 
 absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& move, Plan alone,
                                                             const Sources& sources) {
-  const auto add_plan = [&](const Plan& plan) {
-    if (!budget_.Charge(LoadWork(plan))) return;
-    ForEachLoad(
-        plan, links_.topology(),
-        [&](int64_t rank, int level, const LinkBytes& bytes) {
-          const int32_t index = links_.IndexOf(rank);
-          list_.Add(level, index, kSent, bytes.sent);
-          list_.Add(level, index, kReceived, bytes.received);
-        },
-        [](int64_t, int64_t) {});
-  };
   std::vector<Candidate> candidates;
-  add_plan(alone);
+  if (budget_.Charge(LoadWork(alone))) AddLoads(alone, links_, &list_);
   candidates.push_back(Finish(move));
   const bool is_direct = IsDirect(alone);
   candidates[0].plan = std::move(alone);

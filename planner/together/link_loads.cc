@@ -273,6 +273,17 @@ void ForEachLoad(const Plan& plan, const Topology& topology, LinkFn on_link, Ran
   }
 }
 
+void AddLoads(const Plan& plan, const Links& links, LoadList* list) {
+  ForEachLoad(
+      plan, links.topology(),
+      [&](int64_t rank, int level, const LinkBytes& bytes) {
+        const int32_t index = links.IndexOf(rank);
+        list->Add(level, index, kSent, bytes.sent);
+        list->Add(level, index, kReceived, bytes.received);
+      },
+      [](int64_t, int64_t) {});
+}
+
 int64_t LoadWork(const Plan& plan) {
   constexpr int64_t kMemberWork = 4;
   constexpr int64_t kMessageWork = 8;

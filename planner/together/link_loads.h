@@ -24,6 +24,7 @@
 #include "absl/functional/function_ref.h"
 #include "meshift/plan.h"
 #include "meshift/topology.h"
+#include "planner/together/links.h"
 
 namespace meshift {
 
@@ -43,7 +44,11 @@ void ForEachLoad(const Plan& plan, const Topology& topology,
                  absl::FunctionRef<void(int64_t rank, int level, const LinkBytes& bytes)> on_link,
                  absl::FunctionRef<void(int64_t rank, int64_t bytes_sent)> on_rank);
 
-// The work of ForEachLoad, in units of WorkBudget (base/work_budget.h).
+// Adds the bytes of ForEachLoad that are sent and received to `list`, a list of these links.
+// REQUIRES: also, that the links are those of the plan's meshes and others.
+void AddLoads(const Plan& plan, const Links& links, LoadList* list);
+
+// The work of each of them, in units of WorkBudget (base/work_budget.h).
 int64_t LoadWork(const Plan& plan);
 
 }  // namespace meshift

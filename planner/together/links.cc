@@ -8,6 +8,21 @@
 
 namespace meshift {
 
+void DistinctMeshes::Add(const DeviceMesh& mesh) {
+  // Neighbours mostly have equal meshes.
+  for (size_t i = list_.size(); i-- > 0 && i + 2 >= list_.size();) {
+    if (list_[i] == mesh) return;
+  }
+  if (known_.insert(mesh).second) list_.push_back(mesh);
+}
+
+int64_t Links::Work(absl::Span<const DeviceMesh> meshes, const Topology& topology) {
+  constexpr int64_t kLinkWork = 8;
+  int64_t ranks = 0;
+  for (const DeviceMesh& mesh : meshes) ranks = SaturatingAdd(ranks, mesh.NumRanks());
+  return SaturatingMul(SaturatingMul(kLinkWork, topology.NumLevels()), ranks);
+}
+
 Links::Links(absl::Span<const DeviceMesh> meshes, const Topology& topology) : topology_(topology) {
   for (const DeviceMesh& mesh : meshes) {
     const std::vector<int64_t> ranks = mesh.Ranks();

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
 #include "meshift/topology.h"
@@ -29,11 +30,25 @@ struct LinkLoad {
   int64_t bytes = 0;
 };
 
+// Meshes without repetition, in the order in which they are added.
+class DistinctMeshes {
+ public:
+  void Add(const DeviceMesh& mesh);
+  const std::vector<DeviceMesh>& list() const { return list_; }
+
+ private:
+  std::vector<DeviceMesh> list_;
+  absl::flat_hash_set<DeviceMesh> known_;
+};
+
 class Links {
  public:
   // The links of all ranks of the meshes. Keeps a reference to `topology`. REQUIRES: the meshes
   // have fewer than 2^30 ranks together.
   Links(absl::Span<const DeviceMesh> meshes, const Topology& topology);
+
+  // The work of making them, in units of WorkBudget (base/work_budget.h).
+  static int64_t Work(absl::Span<const DeviceMesh> meshes, const Topology& topology);
 
   const Topology& topology() const { return topology_; }
   int num_levels() const { return topology_.NumLevels(); }

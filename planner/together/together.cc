@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -12,13 +11,13 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "planner/plan/workspace.h"
 #include "planner/together/busiest_bound.h"
 #include "planner/together/candidates.h"
+#include "planner/together/link_sums.h"
 #include "planner/together/links.h"
 
 namespace meshift {
@@ -27,7 +26,6 @@ namespace {
 using Int128 = __int128;
 
 constexpr int64_t kMoveWork = 1024;
-constexpr int64_t kLinkWork = 8;
 constexpr int kSweeps = 3;
 // The order of candidates in one pass over the moves.
 enum class Goal : uint8_t {
@@ -40,95 +38,6 @@ enum class Goal : uint8_t {
 constexpr int64_t kMostSources = 64;
 constexpr int64_t kMostSourcesInAll = 16384;
 constexpr int64_t kLeastSources = 4;
-
-// The sums of bytes by link, and the largest sum of each level.
-class LinkSums {
- public:
-  // `most`: at least the bytes of all loads together, for the unit of SquaresWith().
-  LinkSums(const Links& links, Int128 most)
-      : links_(links), places_(2 * int64_t{links.num_ranks()}) {
-    trees_.assign(links.num_levels(), std::vector<Int128>(2 * places_, 0));
-    while (most >> shift_ >= Int128{1} << 32) ++shift_;
-    int64_t least = std::numeric_limits<int64_t>::max();
-    for (int level = 0; level < links.num_levels(); ++level) {
-      least = std::min(least, BandwidthOf(level));
-    }
-    for (int level = 0; level < links.num_levels(); ++level) {
-      weights_.push_back(std::max<int64_t>(MulDivFloor(1 << 16, least, BandwidthOf(level)), 1));
-    }
-  }
-
-  void Add(const std::vector<LinkLoad>& loads) { Change(loads, 1); }
-  void Remove(const std::vector<LinkLoad>& loads) { Change(loads, -1); }
-  // The time of the busiest link with these loads too, in ns.
-  int64_t TimeWith(const std::vector<LinkLoad>& loads) const {
-    int64_t ns = 0;
-    size_t next = 0;
-    for (int level = 0; level < links_.num_levels(); ++level) {
-      const std::vector<Int128>& tree = trees_[level];
-      Int128 most = tree[1];
-      for (; next < loads.size() && loads[next].level == level; ++next) {
-        most = std::max(most, tree[places_ + loads[next].place] + loads[next].bytes);
-      }
-      ns = std::max(ns, TimeOf(level, most));
-    }
-    return ns;
-  }
-  // By how much these loads raise the sum of the squares of all links' times, in some unit.
-  Int128 SquaresWith(const std::vector<LinkLoad>& loads) const {
-    Int128 raise = 0;
-    for (const LinkLoad& load : loads) {
-      const int64_t weight = weights_[load.level];
-      const Int128 more = (Int128{load.bytes} >> shift_) * weight;
-      const Int128 sum = (trees_[load.level][places_ + load.place] >> shift_) * weight;
-      raise += more * (2 * sum + more);  // below 2^48 each
-    }
-    return raise;
-  }
-  // Sets the fields of the set but its plans and bound.
-  void SetBusiest(PlanSet* set) const {
-    set->busiest.rank = links_.ranks()[0];
-    for (int32_t place = 0; place < places_; ++place) {
-      for (int level = 0; level < links_.num_levels(); ++level) {
-        const int64_t ns = TimeOf(level, trees_[level][places_ + place]);
-        if (ns <= set->busiest_ns) continue;
-        set->busiest_ns = ns;
-        set->busiest = {links_.ranks()[place / 2], level, place % 2 == kReceived};
-      }
-    }
-  }
-
- private:
-  int64_t BandwidthOf(int level) const {
-    return links_.topology().level(level).bandwidth_bytes_per_us;
-  }
-  int64_t TimeOf(int level, Int128 bytes) const {
-    const int64_t bandwidth = BandwidthOf(level);
-    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-    if (bytes <= kMost) return MulDivCeil(static_cast<int64_t>(bytes), 1000, bandwidth);
-    const Int128 ns = (bytes * 1000 + bandwidth - 1) / bandwidth;
-    return ns > kMost ? kMost : static_cast<int64_t>(ns);
-  }
-  void Change(const std::vector<LinkLoad>& loads, int sign) {
-    for (const LinkLoad& load : loads) {
-      std::vector<Int128>& tree = trees_[load.level];
-      int64_t node = places_ + load.place;
-      tree[node] += sign * Int128{load.bytes};
-      for (node /= 2; node > 0; node /= 2) {
-        const Int128 most = std::max(tree[2 * node], tree[2 * node + 1]);
-        if (tree[node] == most) break;
-        tree[node] = most;
-      }
-    }
-  }
-
-  const Links& links_;
-  const int64_t places_;
-  // By level: a tournament tree over the places; leaf places_ + p is place p, node 1 the root.
-  std::vector<std::vector<Int128>> trees_;
-  int shift_ = 0;
-  std::vector<int64_t> weights_;  // by level, at most 2^16
-};
 
 // At least the bytes of all loads, whichever candidates are chosen.
 Int128 MostBytes(const std::vector<std::vector<Candidate>>& candidates) {
@@ -283,18 +192,6 @@ std::vector<size_t> OrderOf(absl::Span<const TensorMove> moves, WorkBudget& budg
   return order;
 }
 
-std::vector<DeviceMesh> MeshesOf(absl::Span<const TensorMove> moves) {
-  std::vector<DeviceMesh> meshes;
-  for (const TensorMove& move : moves) {
-    for (const DeviceMesh* mesh : {&move.from.mesh(), &move.to.mesh()}) {
-      // Neighbours mostly have equal meshes.
-      const auto known = std::find(meshes.rbegin(), meshes.rend(), *mesh);
-      if (known == meshes.rend()) meshes.push_back(*mesh);
-    }
-  }
-  return meshes;
-}
-
 // `plan` with the lower bound of the plan that the tensor has alone.
 Plan WithBound(const Plan& plan, const LowerBound& bound) {
   PlanFields fields = plan.fields();
@@ -314,16 +211,18 @@ void Refuse(const Candidate& refused, std::vector<Candidate>* candidates) {
 
 absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
                                      const PlannerOptions& options, WorkBudget& budget,
-                                     PlanOneFn plan_one) {
+                                     PlanOneFn plan_one, int64_t max_workspace) {
   MESHIFT_RETURN_IF_ERROR(CheckMoves(moves));
-  const std::vector<DeviceMesh> meshes = MeshesOf(moves);
-  int64_t ranks = 0;
-  for (const DeviceMesh& mesh : meshes) ranks = SaturatingAdd(ranks, mesh.NumRanks());
-  if (!budget.Charge(SaturatingMul(kLinkWork, options.topology.NumLevels()), ranks) ||
+  DistinctMeshes meshes;
+  for (const TensorMove& move : moves) {
+    meshes.Add(move.from.mesh());
+    meshes.Add(move.to.mesh());
+  }
+  if (!budget.Charge(Links::Work(meshes.list(), options.topology)) ||
       !budget.Charge(kMoveWork, std::ssize(moves))) {
     return budget.Refusal("planning");
   }
-  const Links links(meshes, options.topology);
+  const Links links(meshes.list(), options.topology);
   const std::vector<size_t> order = OrderOf(moves, budget);
 
   CandidateMaker maker(links, options, budget);
@@ -350,7 +249,7 @@ absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
       if (candidate.plan) continue;
       absl::StatusOr<Plan> plan = maker.PlanOf(moves[i], candidate);
       if (budget.exhausted()) return budget.Refusal("planning");
-      if (plan.ok()) {
+      if (plan.ok() && plan->total().workspace_bytes <= max_workspace) {
         candidate.plan = WithBound(*plan, candidates[i][0].plan->lower_bound());
         continue;
       }
@@ -359,7 +258,9 @@ absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
     }
     if (!is_done) continue;
     for (size_t i = 0; i < moves.size(); ++i) set.plans.push_back(*choice.Of(i).plan);
-    choice.sums().SetBusiest(&set);
+    const LinkTime busiest = choice.sums().Busiest();
+    set.busiest = busiest.link;
+    set.busiest_ns = busiest.ns;
   }
   set.bound_ns = bound.Ns();
   return set;

@@ -28,6 +28,8 @@
 #define MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -43,10 +45,12 @@ namespace meshift {
 using PlanOneFn = absl::FunctionRef<absl::StatusOr<Plan>(size_t move)>;
 
 // As MakePlans (meshift/planner.h), for plans that `plan_one` makes; it may charge `budget` too.
-// When the budget is exhausted, the result is unspecified and the caller must refuse.
+// When the budget is exhausted, the result is unspecified and the caller must refuse. Makes no
+// rounds. `max_workspace`: the most bytes of workspace of a plan; plan_one keeps to it.
 absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
                                      const PlannerOptions& options, WorkBudget& budget,
-                                     PlanOneFn plan_one);
+                                     PlanOneFn plan_one,
+                                     int64_t max_workspace = std::numeric_limits<int64_t>::max());
 
 }  // namespace meshift
 
