@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -13,6 +14,7 @@
 #include "base/work_budget.h"
 #include "cli/batch.h"
 #include "cli/io.h"
+#include "cli/plans_json.h"
 #include "cli/text.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
@@ -28,8 +30,15 @@ absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, int64_t m
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
   PlanFault unread;
   const absl::StatusOr<Plan> plan = ReadPlan(text, &unread);
-  if (!plan.ok() && unread.rule == "format") return BadFile(path, plan.status());
   const std::string prefix = name_file ? Printable(path) + ": " : "";
+  if (!plan.ok() && unread.rule == "format") {
+    // It may be a document of many plans.
+    const absl::StatusOr<std::optional<PlansVerdict>> verdict = CheckPlans(text, max_work);
+    if (!verdict.ok()) return BadFile(path, verdict.status());
+    if (!*verdict) return BadFile(path, plan.status());
+    io.out << prefix << (*verdict)->text << "\n";
+    return (*verdict)->ok ? kExitOk : kExitCheckFailed;
+  }
   const auto fault = plan.ok() ? Verify(*plan, {.max_work = max_work}).fault : unread;
   if (fault) {
     io.out << prefix << "wrong: " << FaultText(*fault) << "\n";

@@ -1,4 +1,5 @@
-// `meshift check`: proves that plan files are right (meshift/verifier.h).
+// `meshift check`: proves that plan files are right (meshift/verifier.h), and documents of many
+// plans (cli/plans_json.h).
 //
 //   meshift check plan.json            # "ok 3f0c..." or "wrong: step 1: after: ..."; with several
 //                                      # files, each line begins with the file's name
@@ -22,11 +23,11 @@ namespace meshift::cli {
 struct CheckFlags {
   std::vector<std::string> files;    // "-": stdin
   std::optional<std::string> batch;  // excludes files
-  std::optional<int64_t> max_work;   // VerifyOptions::max_work, per plan; none: 2^29
+  std::optional<int64_t> max_work;   // of the proof of a file, or of a batch's line; none: 2^29
 };
 
-// Exit code 0: all plans are right; 1: one is wrong; 2: the flags are wrong; 3: a file cannot be
-// read or does not hold a plan. The highest counts. A batch returns 1 if any answer has "ok":
+// Exit code 0: all files are right; 1: one is wrong; 2: the flags are wrong; 3: a file cannot be
+// read or holds no plans. The highest counts. A batch returns 1 if any answer has "ok":
 // false, also for a line that holds no plan; 0 if it has no lines.
 int CheckCommand(const CheckFlags& flags, Io& io);
 

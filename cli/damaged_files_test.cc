@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -128,14 +129,8 @@ TEST(DamagedFiles, Sources) {
   EXPECT_LT(valid, kFiles / 2);
 }
 
-class DamagedPlans : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(DamagedPlans, AreRefusedOrJudged) {
-  const std::string format = GetParam();
-  const Outcome made = Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[5,3]", "--from",
-                                "P,S(0)", "--to", "R,R", "--format", format});
-  ASSERT_EQ(made.code, 0) << made;
-  const Plan plan = ReadPlan(made.out).value();
+// The i-th damage to plans.
+std::string Damaged(const std::string& good, int i, Random& random) {
   const std::string edits[][2] = {
       {"\"steps\"", "\"stops\""},
       {": 2", ": -2"},
@@ -158,32 +153,44 @@ TEST_P(DamagedPlans, AreRefusedOrJudged) {
       {"null", "0"},
       {"meshift.plan", "x"},
   };
+  std::string bad = good;
+  switch (i % 4) {
+    case 0:
+      bad.resize(random.Below(std::ssize(bad) - 2));  // without the last brace, or digit
+      break;
+    case 1:
+      Flip(random.Below(std::ssize(bad)), random, &bad);
+      break;
+    case 2: {
+      const auto& [from, to] = edits[i / 4 % std::size(edits)];
+      ReplaceNth(from, to, random.Below(4), &bad);
+      break;
+    }
+    default: {
+      const int64_t at = random.Below(std::ssize(bad));
+      if (i % 8 == 3) {
+        bad.insert(at, 1 + random.Below(3), static_cast<char>(random.Below(256)));
+      } else {
+        bad.erase(at, 1 + random.Below(3));
+      }
+    }
+  }
+  return bad;
+}
+
+class DamagedPlans : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DamagedPlans, AreRefusedOrJudged) {
+  const std::string format = GetParam();
+  const Outcome made = Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[5,3]", "--from",
+                                "P,S(0)", "--to", "R,R", "--format", format});
+  ASSERT_EQ(made.code, 0) << made;
+  const Plan plan = ReadPlan(made.out).value();
   Random random(13);
   int64_t valid = 0;
   int64_t wrong = 0;
   for (int i = 0; i < kFiles; ++i) {
-    std::string bad = made.out;
-    switch (i % 4) {
-      case 0:
-        bad.resize(random.Below(std::ssize(bad) - 2));  // without the last brace, or digit
-        break;
-      case 1:
-        Flip(random.Below(std::ssize(bad)), random, &bad);
-        break;
-      case 2: {
-        const auto& [from, to] = edits[i / 4 % std::size(edits)];
-        ReplaceNth(from, to, random.Below(4), &bad);
-        break;
-      }
-      default: {
-        const int64_t at = random.Below(std::ssize(bad));
-        if (i % 8 == 3) {
-          bad.insert(at, 1 + random.Below(3), static_cast<char>(random.Below(256)));
-        } else {
-          bad.erase(at, 1 + random.Below(3));
-        }
-      }
-    }
+    const std::string bad = Damaged(made.out, i, random);
     const std::string path = WriteFile("damaged." + format, bad);
     for (const auto& args :
          std::vector<std::vector<std::string>>{{"check", path}, {"run", "--plan", path}}) {
@@ -223,6 +230,34 @@ TEST_P(DamagedPlans, AreRefusedOrJudged) {
   EXPECT_GT(wrong, 0);
   EXPECT_GT(valid, 0);
   EXPECT_LT(valid, kFiles);  // two commands each
+}
+
+TEST(DamagedFiles, DocumentsOfManyPlans) {
+  const std::string model = WriteFile("m.json", R"({"model": "m", "dtype": "f32", "parameters":
+      [{"name": "w", "shape": [12, 8], "tp_dim": 0}, {"name": "b", "shape": [12, 2], "tp_dim": 0},
+       {"name": "c", "shape": [12, 2], "tp_dim": 0}]})");
+  const Outcome made = Meshift({"plan", "--model", model, "--mesh", "a=2,b=2", "--to-mesh",
+                                "a=2,b=2@2-5", "--from", "S(1),S(0)", "--to", "R,S(0)",
+                                "--together", "--bucket", "1000", "--format", "json"});
+  ASSERT_EQ(made.code, 0) << made;
+  Random random(17);
+  std::array<int, 4> codes = {};
+  for (int i = 0; i < 2 * kFiles; ++i) {
+    const std::string path = WriteFile("damaged.plans.json", Damaged(made.out, i, random));
+    const Outcome outcome = Meshift({"check", path});
+    ASSERT_GE(outcome.code, 0);
+    ASSERT_LE(outcome.code, 3);
+    ++codes[outcome.code];
+    EXPECT_EQ(Lines(outcome.out), outcome.code == 3 ? 0 : 1) << i << " " << outcome;
+    EXPECT_EQ(Lines(outcome.err), outcome.code == 3 ? 1 : 0) << i << " " << outcome;
+    const std::string start = outcome.code == 3   ? "meshift: " + path + ": "
+                              : outcome.code == 1 ? "wrong: "
+                                                  : "ok 2 plans of 3 tensors";
+    EXPECT_EQ((outcome.code == 3 ? outcome.err : outcome.out).find(start), 0) << i << outcome;
+  }
+  EXPECT_GT(codes[0], 0);
+  EXPECT_GT(codes[1], 0);
+  EXPECT_GT(codes[3], kFiles / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, DamagedPlans, ::testing::Values("json", "text"),

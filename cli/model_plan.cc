@@ -7,12 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "base/checked_math.h"
 #include "base/status.h"
@@ -33,9 +36,12 @@
 #include "meshift/status.h"
 #include "meshift/topology.h"
 #include "meshift/union_mesh.h"
+#include "planner/bucket.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/intra_mesh/assemble.h"
+#include "planner/plan/partition.h"
 #include "planner/plan/plan_text.h"
+#include "planner/together/rounds.h"
 
 namespace meshift::cli {
 namespace {
@@ -144,7 +150,7 @@ absl::Status Relabel(std::vector<Task>* tasks, WorkBudget& budget) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelRow> RowOf(const Task& task, const SharedInputs& shared, Plan plan) {
+ModelRow RowOf(const Task& task, const SharedInputs& shared, Plan plan) {
   const Rule& rule = shared.rules[task.rule];
   const auto shown = [&](const std::string& text, const Sharding& sharding) {
     if (!task.first.expert || !HasExpertWord(text)) return sharding.PlacementsText();
@@ -152,69 +158,106 @@ absl::StatusOr<ModelRow> RowOf(const Task& task, const SharedInputs& shared, Pla
   };
   std::string from_shown = shown(rule.from, plan.from());
   std::string to_shown = shown(rule.to, plan.to());
-  return ModelRow{task.count, task.first.name, std::move(plan), std::move(from_shown),
-                  std::move(to_shown)};
+  return {task.count, task.first.name, std::move(plan), std::move(from_shown), std::move(to_shown)};
 }
 
-absl::Status OfParameter(const absl::Status& status, const Task& task) {
-  return Annotate(status, fmt::format("parameter '{}'", task.first.name));
-}
+std::string NameOf(const Task& task) { return fmt::format("parameter '{}'", task.first.name); }
 
 // The rows of plans that are made one by one.
 absl::Status PlanAlone(const std::vector<Task>& tasks, const SharedInputs& shared,
-                       WorkBudget& budget, ModelPlan* result) {
+                       std::optional<int64_t> bucket_bytes, WorkBudget& budget, ModelPlan* result) {
   PlannerCache planner(shared.options);
+  std::vector<Plan> plans;
+  std::vector<int64_t> counts;
   for (const Task& task : tasks) {
-    if (!budget.Charge(kRowWork)) return OfParameter(budget.Refusal("planning"), task);
+    if (!budget.Charge(kRowWork)) return Annotate(budget.Refusal("planning"), NameOf(task));
     absl::StatusOr<Plan> plan =
         planner.Find(task.from, task.to, /*reduce_dtype=*/std::nullopt, budget);
-    if (!plan.ok()) return OfParameter(plan.status(), task);
-    MESHIFT_ASSIGN_OR_RETURN(ModelRow row, RowOf(task, shared, *std::move(plan)));
-    result->rows.push_back(std::move(row));
+    if (plan.ok() && bucket_bytes) {
+      plan = FitBucket(*std::move(plan), shared.options, *bucket_bytes, budget);
+    }
+    if (!plan.ok()) return Annotate(plan.status(), NameOf(task));
+    result->rows.push_back(RowOf(task, shared, *plan));
+    plans.push_back(*std::move(plan));
+    counts.push_back(task.count);
   }
+  MESHIFT_ASSIGN_OR_RETURN(result->setup_ns, SetupNs(result->rows, budget));
+  if (!bucket_bytes) return absl::OkStatus();
+  MESHIFT_ASSIGN_OR_RETURN(result->rounds, CutIntoRounds(plans, counts, *bucket_bytes));
   return absl::OkStatus();
 }
 
 // The rows of plans that are made together.
 absl::Status PlanAllTogether(const std::vector<Task>& tasks, const SharedInputs& shared,
-                             WorkBudget& budget, ModelPlan* result) {
+                             std::optional<int64_t> bucket_bytes, WorkBudget& budget,
+                             ModelPlan* result) {
   std::vector<TensorMove> moves;
   for (const Task& task : tasks) moves.push_back({task.from, task.to, task.count});
   if (!budget.Charge(kRowWork, std::ssize(moves))) return budget.Refusal("planning");
-  absl::StatusOr<PlanSet> set = MakePlans(moves, shared.options, budget);
-  if (!set.ok()) {
-    // Name the parameter instead of the move.
-    const std::string message(set.status().message());
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      const std::string move = fmt::format("move {}: ", i);
-      if (message.rfind(move, 0) != 0) continue;
-      return OfParameter(absl::Status(set.status().code(), message.substr(move.size())), tasks[i]);
-    }
-    return set.status();
-  }
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    MESHIFT_ASSIGN_OR_RETURN(ModelRow row, RowOf(tasks[i], shared, std::move(set->plans[i])));
-    result->rows.push_back(std::move(row));
-  }
-  result->together = {set->busiest, set->busiest_ns, set->bound_ns};
-  return absl::OkStatus();
-}
-
-// The time to create the groups of all plans, each once. All plans are on the same meshes.
-absl::StatusOr<int64_t> SetupNs(const std::vector<ModelRow>& rows, const PlannerOptions& options,
-                                WorkBudget& budget) {
-  if (rows.empty()) return 0;
-  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
-                           GroupsOf(rows[0].plan.meshes(), options, budget));
-  GroupSet used(groups.size(), false);
-  for (const ModelRow& row : rows) {
-    const GroupSet more = groups.UsedBy(row.plan.steps());
-    for (size_t i = 0; i < used.size(); ++i) used[i] = used[i] || more[i];
-  }
-  return groups.SetupNs(used);
+  return PlanRowsTogether(
+      moves, shared.options, bucket_bytes, budget, [&](size_t i) { return NameOf(tasks[i]); },
+      [&](size_t i, Plan plan) { return RowOf(tasks[i], shared, std::move(plan)); }, result);
 }
 
 }  // namespace
+
+absl::Status PlanRowsTogether(absl::Span<const TensorMove> moves, const PlannerOptions& options,
+                              std::optional<int64_t> bucket_bytes, WorkBudget& budget,
+                              absl::FunctionRef<std::string(size_t)> name,
+                              absl::FunctionRef<ModelRow(size_t, Plan)> row, ModelPlan* result) {
+  absl::StatusOr<PlanSet> set = MakePlans(moves, options, budget, bucket_bytes);
+  if (!set.ok()) {
+    const std::string message = Message(set.status());
+    for (size_t i = 0; i < moves.size(); ++i) {
+      const std::string move = fmt::format("move {}: ", i);
+      if (message.rfind(move, 0) != 0) continue;
+      return Annotate(absl::Status(set.status().code(), message.substr(move.size())), name(i));
+    }
+    return set.status();
+  }
+  for (size_t i = 0; i < moves.size(); ++i) result->rows.push_back(row(i, set->plans[i]));
+  result->together = {set->busiest, set->busiest_ns, set->bound_ns};
+  result->bucket_bytes = bucket_bytes;
+  result->rounds = std::move(set->rounds);
+  MESHIFT_ASSIGN_OR_RETURN(result->setup_ns, SetupNs(result->rows, budget));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> SetupNs(const std::vector<ModelRow>& rows, WorkBudget& budget) {
+  struct Used {
+    PlanGroups groups;
+    GroupSet set;
+  };
+  std::vector<Used> uses;
+  absl::flat_hash_map<std::vector<DeviceMesh>, size_t> use_on;
+  for (const ModelRow& row : rows) {
+    // Without a price groups have no set-up time.
+    if (!row.plan.options().groups.expected_uses) continue;
+    const auto [known, is_new] = use_on.emplace(row.plan.meshes(), uses.size());
+    if (is_new) {
+      MESHIFT_ASSIGN_OR_RETURN(PlanGroups groups,
+                               GroupsOf(row.plan.meshes(), row.plan.options(), budget));
+      GroupSet none(groups.size(), false);
+      uses.push_back({std::move(groups), std::move(none)});
+    }
+    Used& used = uses[known->second];
+    const GroupSet more = used.groups.UsedBy(row.plan.steps());
+    for (size_t i = 0; i < more.size(); ++i) used.set[i] = used.set[i] || more[i];
+  }
+  int64_t setup_ns = 0;
+  absl::flat_hash_set<std::string> counted;  // groups of several meshes may be the same
+  for (const Used& used : uses) {
+    for (size_t i = 0; i < used.set.size(); ++i) {
+      if (!used.set[i] || used.groups.existing()[i]) continue;
+      GroupSet one(used.set.size(), false);
+      one[i] = true;
+      const MeshGroups groups = used.groups.List(one)[0];
+      if (!counted.insert(PartitionKey(groups.mesh, groups.mesh_dims)).second) continue;
+      setup_ns = SaturatingAdd(setup_ns, used.groups.each_setup_ns());
+    }
+  }
+  return setup_ns;
+}
 
 bool ShowsTraffic(const ProblemFlags& flags) {
   return flags.rules || flags.to_mesh || flags.relabel_ranks;
@@ -250,7 +293,7 @@ LowerBound ModelPlan::Bound() const {
   return sum;
 }
 
-absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io, bool together) {
+absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io, const PlanningMode& mode) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.tensor, "--tensor", "--model"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string path, Require(flags.model, "--model"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string mesh_text, Require(flags.mesh, "--mesh"));
@@ -293,10 +336,9 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io, bool toge
     MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(flags, tasks[0].from.mesh(), tasks[0].to.mesh(),
                                                 &shared.options.groups));
   }
-  ModelPlan result{model.name, {}};
-  MESHIFT_RETURN_IF_ERROR(together ? PlanAllTogether(tasks, shared, budget, &result)
-                                   : PlanAlone(tasks, shared, budget, &result));
-  MESHIFT_ASSIGN_OR_RETURN(result.setup_ns, SetupNs(result.rows, shared.options, budget));
+  ModelPlan result{.name = model.name, .bucket_bytes = mode.bucket_bytes};
+  const auto plan_rows = mode.together ? PlanAllTogether : PlanAlone;
+  MESHIFT_RETURN_IF_ERROR(plan_rows(tasks, shared, mode.bucket_bytes, budget, &result));
   return result;
 }
 
@@ -310,12 +352,20 @@ std::string StepsText(const Plan& plan) {
 
 std::string RenderModelPreamble(const ModelPlan& model, const ProblemFlags& flags,
                                 const std::string& verb) {
-  const Plan& first = model.rows[0].plan;
+  // Plans that are made to fit a bucket have a limit that was not asked for.
+  const Plan& first = std::max_element(model.rows.begin(), model.rows.end(),
+                                       [](const ModelRow& a, const ModelRow& b) {
+                                         constexpr int64_t kNone =
+                                             std::numeric_limits<int64_t>::max();
+                                         return a.plan.options().max_memory.value_or(kNone) <
+                                                b.plan.options().max_memory.value_or(kNone);
+                                       })
+                          ->plan;
   const std::string what =
       flags.rules ? fmt::format("by {}", Shown(*flags.rules))
                   : fmt::format("{} -> {}", flags.from.value_or(""), flags.to.value_or(""));
   std::string text = fmt::format("# meshift {}: {} parameters of {}, {}\n", verb,
-                                 model.NumParameters(), Shown(model.name), what);
+                                 model.NumParameters(), Shown(model.name.value_or("")), what);
   for (const DeviceMesh& mesh : first.meshes()) {
     text += fmt::format("# mesh {} ({})\n", mesh.ToString(), CountText(mesh.NumRanks(), "rank"));
   }
@@ -359,6 +409,19 @@ std::string RenderTogether(const ModelPlan& model) {
                      TimeText(bound_ns));
 }
 
+std::string RenderRounds(const ModelPlan& model) {
+  int64_t count = 0;
+  int64_t workspace = 0;
+  int64_t ns = 0;
+  for (const Round& round : model.rounds) {
+    count = SaturatingAdd(count, round.repeat);
+    workspace = std::max(workspace, round.workspace_bytes);
+    ns = SaturatingAdd(ns, SaturatingMul(round.repeat, round.busiest_ns));
+  }
+  return fmt::format("rounds: {}, largest workspace {}{}\n", count, BytesText(workspace),
+                     model.together ? fmt::format(", busiest links {}", TimeText(ns)) : "");
+}
+
 }  // namespace
 
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
@@ -389,6 +452,7 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
   text += fmt::format("lower bound: sent {}, est {}\n", BytesText(bound.bytes_sent),
                       TimeText(bound.est_ns));
   if (model.together) text += RenderTogether(model);
+  if (model.bucket_bytes) text += RenderRounds(model);
   if (ShowsTraffic(flags)) text += RenderTraffic(TrafficOf(model));
   return text + RenderModelPromise(model);
 }

@@ -14,6 +14,7 @@
 #include "meshift/plan.h"
 #include "meshift/topology.h"
 #include "planner/together/link_loads.h"
+#include "planner/together/links.h"
 
 namespace meshift::cli {
 namespace {
@@ -21,8 +22,9 @@ namespace {
 // Bytes by rank, then level.
 class TrafficCounter {
  public:
-  TrafficCounter(const Plan& first, const Topology& topology) : topology_(topology) {
-    for (const DeviceMesh& mesh : first.meshes()) {
+  TrafficCounter(const std::vector<DeviceMesh>& meshes, const Topology& topology)
+      : topology_(topology) {
+    for (const DeviceMesh& mesh : meshes) {
       const std::vector<int64_t> ranks = mesh.Ranks();
       ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());
     }
@@ -76,11 +78,24 @@ class TrafficCounter {
   std::vector<int64_t> sent_;   // by rank
 };
 
+DistinctMeshes MeshesOf(const ModelPlan& model) {
+  DistinctMeshes meshes;
+  for (const ModelRow& row : model.rows) {
+    for (const DeviceMesh& mesh : row.plan.meshes()) meshes.Add(mesh);
+  }
+  return meshes;
+}
+
 }  // namespace
 
+int64_t TrafficWork(const ModelPlan& model) {
+  int64_t work = Links::Work(MeshesOf(model).list(), model.rows[0].plan.options().topology);
+  for (const ModelRow& row : model.rows) work = SaturatingAdd(work, LoadWork(row.plan));
+  return work;
+}
+
 ModelTraffic TrafficOf(const ModelPlan& model) {
-  const Plan& first = model.rows[0].plan;
-  TrafficCounter counter(first, first.options().topology);
+  TrafficCounter counter(MeshesOf(model).list(), model.rows[0].plan.options().topology);
   for (const ModelRow& row : model.rows) counter.Add(row.plan, row.count);
   return counter.Sum();
 }

@@ -28,7 +28,7 @@ struct LevelTraffic {
 };
 
 struct ModelTraffic {
-  int64_t ranks = 0;  // of both meshes
+  int64_t ranks = 0;  // of all meshes
   int64_t total = 0;  // bytes sent by all ranks
   Busiest busiest;
   std::vector<LevelTraffic> levels;  // innermost first
@@ -38,6 +38,8 @@ struct ModelTraffic {
 // than those that ranks send (docs/plan_format.md), which ModelTraffic::total counts. REQUIRES: the
 // model has rows. Takes O(plans * (ranks * members of groups + messages)).
 ModelTraffic TrafficOf(const ModelPlan& model);
+// The work of TrafficOf, in units of WorkBudget (base/work_budget.h).
+int64_t TrafficWork(const ModelPlan& model);
 
 // Lines "per rank: ..." and "over LEVEL: ...".
 std::string RenderTraffic(const ModelTraffic& traffic);

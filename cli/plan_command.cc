@@ -1,5 +1,7 @@
 #include "cli/plan_command.h"
 
+#include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -19,9 +21,20 @@
 #include "meshift/plan_io.h"
 #include "meshift/status.h"
 #include "planner/plan/plan_text.h"
+#include "planner/plan/quantity.h"
+#include "planner/together/rounds.h"
 
 namespace meshift::cli {
 namespace {
+
+// --bucket in bytes.
+absl::StatusOr<std::optional<int64_t>> BucketOf(const PlanFlags& flags) {
+  if (!flags.bucket) return std::optional<int64_t>();
+  absl::StatusOr<int64_t> bytes = ParseBytes(*flags.bucket);
+  const absl::Status status = bytes.ok() ? CheckBucket(*bytes) : bytes.status();
+  if (!status.ok()) return Annotate(status, "--bucket");
+  return std::optional<int64_t>(*bytes);
+}
 
 absl::Status RunBatch(const PlanFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--batch"));
@@ -36,7 +49,9 @@ absl::Status RunBatch(const PlanFlags& flags, Io& io) {
 
 absl::Status RunModel(const PlanFlags& flags, Io& io) {
   if (flags.messages) return InvalidArgument("--messages and --model exclude each other");
-  MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io, flags.together));
+  PlanningMode mode{.together = flags.together};
+  MESHIFT_ASSIGN_OR_RETURN(mode.bucket_bytes, BucketOf(flags));
+  MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io, mode));
   if (flags.format == "json") {
     io.out << PlansToJson(model, ShowsTraffic(flags.problem)) << "\n";
   } else {
@@ -92,6 +107,9 @@ int PlanCommand(const PlanFlags& flags, Io& io) {
   }
   if (flags.together && !flags.problem.model) {
     return Fail(io, InvalidArgument("--together needs --model"));
+  }
+  if (flags.bucket && !flags.problem.model) {
+    return Fail(io, InvalidArgument("--bucket needs --model"));
   }
   const absl::Status status = flags.batch           ? RunBatch(flags, io)
                               : flags.problem.model ? RunModel(flags, io)

@@ -19,11 +19,12 @@ namespace meshift::cli {
 
 struct PlanFlags {
   ProblemFlags problem;
-  std::string format = "text";       // or "json"; a batch always prints JSON
-  bool messages = false;             // also list the messages; for one tensor only
-  bool together = false;             // plan all parameters of a model together
-  std::optional<std::string> batch;  // a file, "-": stdin; excludes a problem (cli/batch.h)
-  bool allow_files = false;          // a line of the batch may name a topology file
+  std::string format = "text";        // or "json"; a batch always prints JSON
+  bool messages = false;              // also list the messages; for one tensor only
+  bool together = false;              // plan all parameters of a model, or all lines, together
+  std::optional<std::string> bucket;  // cut them into rounds of this much workspace
+  std::optional<std::string> batch;   // a file, "-": stdin; excludes a problem (cli/batch.h)
+  bool allow_files = false;           // a line of the batch may name a topology file
 };
 
 // Returns exit code 0 if a plan is found, even one that does not keep the promise; the output says

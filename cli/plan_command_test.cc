@@ -407,7 +407,44 @@ TEST(PlanModel, TogetherTheBusiestLinkIsLeast) {
   args = {"plan",   "--model", model,  "--mesh", "dp=4",       "--to-mesh",  "s=32@8-39",
           "--from", "R",       "--to", "EP",     "--together", "--max-work", "1000"};
   EXPECT_NE(Meshift(args).code, 0);
-  EXPECT_EQ(Meshift(FlattenedArgs({"--together"})).err, "meshift: --together needs --model\n");
+  EXPECT_EQ(Meshift(FlattenedArgs({"--together"})).err,
+            "meshift: --together needs --model\n");
+}
+
+// Rounds keep the order of the rows; a tensor that is too large for a bucket gets another plan.
+TEST(PlanModel, ABucketCutsAnUpdateIntoRounds) {
+  const std::string model = WriteFile("rounds.json", R"({"model": "m", "dtype": "f32",
+      "parameters": [{"name": "v", "shape": [64, 48, 40], "tp_dim": 0},
+                     {"name": "w", "shape": [64, 48, 40], "tp_dim": 0},
+                     {"name": "x", "shape": [64, 48, 8], "tp_dim": 0}]})");
+  const auto plan = [&](const std::string& bucket, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> args = {"plan",    "--model",  model,       "--mesh",
+                                     "a=8,b=2", "--from",   "S(2),S(0)", "--to",
+                                     "R,S(0)",  "--bucket", bucket};
+    args.insert(args.end(), more.begin(), more.end());
+    return Meshift(args);
+  };
+  EXPECT_EQ(Line(plan("1 MiB").out, "rounds"), "rounds: 1, largest workspace 528 KiB");
+  EXPECT_EQ(Line(plan("300 KiB").out, "rounds"), "rounds: 2, largest workspace 288 KiB");
+  const Outcome together = plan("300 KiB", {"--together"});
+  EXPECT_EQ(Line(together.out, "rounds").substr(0, 45),
+            "rounds: 2, largest workspace 288 KiB, busiest")
+      << together;
+  EXPECT_EQ(Line(together.out, "2 ").substr(0, 54),
+            "2        f32[64,48,40]  S(2),S(0)  R,S(0)  all_gather{");
+  // 240 KiB are too many.
+  const Outcome tight = plan("100 KiB", {"--together"});
+  EXPECT_EQ(Line(tight.out, "rounds").substr(0, 45),
+            "rounds: 3, largest workspace 56.2 KiB, busies")
+      << tight;
+  EXPECT_EQ(Line(tight.out, "2 ").substr(0, 54),
+            "2        f32[64,48,40]  S(2),S(0)  R,S(0)  all_to_all{")
+      << tight;
+  EXPECT_EQ(tight.out.find("max_memory"), std::string::npos) << tight;
+  const Outcome refused = plan("57599");
+  EXPECT_EQ(refused, (Outcome{1, "",
+                              "meshift: parameter 'v': the least workspace of a plan has "
+                              "57600 bytes; a bucket has 57599\n"}));
 }
 
 // One order for all parameters: the weights' saving counts for more than the bias.

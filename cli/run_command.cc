@@ -131,7 +131,7 @@ std::string PlansText(const ModelPlan& model) {
   std::string fingerprints;
   for (const ModelRow& row : model.rows) fingerprints += row.plan.fingerprint().ToString();
   return fmt::format("plans {} of model {}, {}", Fingerprint::Of(fingerprints).ToString(),
-                     model.name, CountText(model.NumParameters(), "parameter"));
+                     model.name.value_or(""), CountText(model.NumParameters(), "parameter"));
 }
 
 absl::Status Load(const Plan& plan, const std::string& folder, const ExecutionContext& context,
