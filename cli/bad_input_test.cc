@@ -7,6 +7,7 @@
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/command_line.h"
@@ -211,6 +212,8 @@ TEST(BadInput, OtherOptions) {
       {{"--planner", "magic"}, "--planner: unknown planner 'magic'; expected best, per-dim"},
       {{"--format", "yaml"}, "--format: unknown format 'yaml'; expected text or json"},
       {{"--filter", "*"}, "--filter needs --model"},
+      {{"--together"}, "--together needs --model or --batch"},
+      {{"--bucket", "1"}, "--bucket needs --model, or --batch and --together"},
       {{"--model", "m.json"}, "--tensor and --model exclude each other"},
       {{"--batch", "-"}, "--mesh and --batch exclude each other"},
       {{"--bogus"}, "The following argument was not expected: --bogus; --help lists the options"},
@@ -343,6 +346,7 @@ TEST(BadInput, FilesThatCannotBeRead) {
   for (const Args& args : std::vector<Args>{{"check", missing},
                                             {"check", "--batch", missing},
                                             {"plan", "--batch", missing},
+                                            {"plan", "--batch", missing, "--together"},
                                             {"run", "--plan", missing}}) {
     ExpectError(args, 3, missing + ": cannot be read: No such file or directory");
   }
@@ -379,6 +383,19 @@ TEST(BadInput, ModelFiles) {
   Args listed = args(good);
   listed.emplace_back("--messages");
   ExpectError(listed, 2, "--messages and --model exclude each other");
+  for (const auto& [bucket, message] : std::vector<std::pair<std::string, std::string>>{
+           {"0", "a bucket has 0 bytes; it must have 1 or more"},
+           {"-1", "'-1' is not a number of bytes below 2^63, such as 4096 or 1.5 GiB"},
+           {"", "'' is not a number of bytes below 2^63, such as 4096 or 1.5 GiB"},
+           {"1 KB", "'1 KB' is not a number of bytes below 2^63, such as 4096 or 1.5 GiB"}}) {
+    Args cut = args(good);
+    cut.insert(cut.end(), {"--bucket", bucket});
+    ExpectError(cut, 2, "--bucket: " + message);
+    ExpectError({"plan", "--batch", good, "--together", "--bucket", bucket}, 2,
+                "--bucket: " + message);
+  }
+  ExpectError({"plan", "--batch", good, "--bucket", "1"}, 2,
+              "--bucket needs --model, or --batch and --together");
   Args deep = args(good);
   deep[6] = "S(1),TP";
   ExpectError(deep, 2, "parameter 'w': --from: Shard(1) is out of range for a rank-1 tensor");

@@ -8,6 +8,7 @@
 #include <optional>
 #include <ostream>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -18,9 +19,11 @@
 #include "absl/status/statusor.h"
 #include "base/parse_json.h"
 #include "base/status.h"
+#include "base/work_budget.h"
 #include "cli/input_file.h"
 #include "cli/io.h"
 #include "cli/json.h"
+#include "cli/model_plan.h"
 #include "cli/problem.h"
 #include "cli/text.h"
 #include "meshift/device_mesh.h"
@@ -169,38 +172,61 @@ absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   return flags;
 }
 
-// The plan of a line. *ignored gets its unknown keys once the known ones are read, else stays as it
-// is.
-absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions options,
-                            const std::optional<std::string>& existing_groups, bool allow_files,
-                            std::vector<std::string>* ignored) {
+// The problem of a line. `count` is the value of its key, if it is not null. *ignored gets its
+// unknown keys once the known ones are read, else stays as it is.
+absl::StatusOr<Problem> ReadProblem(const absl::StatusOr<Json>& json, const BatchDefaults& defaults,
+                                    int64_t* count, std::vector<std::string>* ignored) {
   if (!json.ok()) return json.status();
   if (!json->is_object()) return InvalidArgument("{} is not an object", JsonQuote(*json));
   Line line(*json);
   line.Find("id");
+  if (const Json* const given = count == nullptr ? nullptr : line.Find("count"); given != nullptr) {
+    MESHIFT_ASSIGN_OR_RETURN(*count, JsonInt(*given, "count"));
+    if (*count < 1) return InvalidArgument("count is {}; it must be 1 or more", *count);
+  }
   MESHIFT_ASSIGN_OR_RETURN(const Json* mesh_json, line.Get("mesh"));
   MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, ReadMesh(*mesh_json, "mesh"));
   DeviceMesh to_mesh = mesh;
   if (const Json* const other = line.Find("to_mesh"); other != nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(to_mesh, ReadMesh(*other, "to_mesh"));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const ProblemFlags flags, ReadFlags(line, allow_files));
+  MESHIFT_ASSIGN_OR_RETURN(const ProblemFlags flags, ReadFlags(line, defaults.allow_files));
   *ignored = line.NotAskedFor();
-  const int64_t most_work = options.max_work;
+  if (count != nullptr && flags.relabel_ranks) {
+    return InvalidArgument("relabel_ranks is true; --together takes the ranks as they are");
+  }
+  PlannerOptions options = defaults.options;
   MESHIFT_RETURN_IF_ERROR(SetPlannerOptions(flags, &options));
-  if (options.max_work > most_work) {
+  if (options.max_work > defaults.options.max_work) {
     return InvalidArgument("max_work is {}; a line may have at most {} (--max-work)",
-                           options.max_work, most_work);
+                           options.max_work, defaults.options.max_work);
   }
   MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags, mesh, to_mesh, std::move(options)));
-  if (existing_groups && !flags.options.contains("existing_groups")) {
+  if (defaults.existing_groups && !flags.options.contains("existing_groups")) {
     ProblemFlags given;  // on the command line
-    given.options["existing_groups"] = *existing_groups;
+    given.options["existing_groups"] = *defaults.existing_groups;
     MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(given, problem.from.mesh(), problem.to.mesh(),
                                                 &problem.options.groups));
   }
-  return MakePlan(problem.from, problem.to, problem.options);
+  return problem;
 }
+
+// Prints notes about unknown keys to `err`, each key once, a hundred at most.
+class UnknownKeys {
+ public:
+  explicit UnknownKeys(std::ostream& err) : err_(err) {}
+  void Tell(const std::vector<std::string>& keys) {
+    for (const std::string& key : keys) {
+      if (told_.size() >= kMaxIgnored || !told_.insert(key).second) continue;
+      err_ << fmt::format("meshift: ignoring the unknown key '{}' of a line\n",
+                          Printable(Clipped(key, 40)));
+    }
+  }
+
+ private:
+  std::ostream& err_;
+  std::set<std::string> told_;
+};
 
 constexpr std::string_view kNoMemory = "out of memory: the mesh, tensor or line is too large";
 
@@ -237,9 +263,8 @@ std::string VerdictLine(const std::string& id, const std::optional<PlanFault>& f
 
 }  // namespace
 
-std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
-                     const std::optional<std::string>& existing_groups,
-                     std::vector<std::string>* ignored, bool allow_files) {
+std::string PlanLine(std::string_view text, const BatchDefaults& defaults,
+                     std::vector<std::string>* ignored) {
   std::string id = "null";
   // The standard library throws if memory runs out. That ends this line only.
   try {
@@ -249,8 +274,10 @@ std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
     if (!id_text.ok()) return ErrorLine(id, id_text.status());
     id = *id_text;
     std::vector<std::string> keys;
-    const absl::StatusOr<Plan> plan = PlanOf(line, defaults, existing_groups, allow_files, &keys);
+    const absl::StatusOr<Problem> problem = ReadProblem(line, defaults, /*count=*/nullptr, &keys);
     if (ignored != nullptr) *ignored = std::move(keys);
+    if (!problem.ok()) return ErrorLine(id, problem.status());
+    const absl::StatusOr<Plan> plan = MakePlan(problem->from, problem->to, problem->options);
     if (!plan.ok()) return ErrorLine(id, plan.status());
     // The plan is an object on one line; the id goes before its first key.
     return "{\"id\":" + id + "," + PlanToJson(*plan, /*indent=*/-1).substr(1);
@@ -287,18 +314,12 @@ std::string CheckLine(std::string_view text, bool* ok, int64_t max_work) {
   return VerdictLine(id, PlanFault{std::nullopt, "scale", std::string(kNoMemory)});
 }
 
-absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
-                       const std::optional<std::string>& existing_groups, bool allow_files,
-                       Io& io) {
-  std::set<std::string> printed_keys;
+absl::Status PlanBatch(const std::string& path, const BatchDefaults& defaults, Io& io) {
+  UnknownKeys unknown(io.err);
   const auto answer_line = [&](const std::string& line) {
     std::vector<std::string> ignored;
-    const std::string answer = PlanLine(line, defaults, existing_groups, &ignored, allow_files);
-    for (const std::string& key : ignored) {
-      if (printed_keys.size() >= kMaxIgnored || !printed_keys.insert(key).second) continue;
-      io.err << fmt::format("meshift: ignoring the unknown key '{}' of a line\n",
-                            Printable(Clipped(key, 40)));
-    }
+    const std::string answer = PlanLine(line, defaults, &ignored);
+    unknown.Tell(ignored);
     io.out << answer << "\n" << std::flush;
   };
   return ForEachLine(path, io, answer_line, [&] {
@@ -318,6 +339,89 @@ absl::Status CheckBatch(const std::string& path, int64_t max_work, Io& io, bool*
            << std::flush;
     *ok = false;
   });
+}
+
+namespace {
+
+// The lines of a batch that are planned together.
+struct Update {
+  std::vector<TensorMove> moves;
+  std::vector<std::string> ids;  // JSON texts; "null": the line has none
+  PlannerOptions options;        // of the first line, and so of all
+};
+
+// An option in which `a` and `b` differ, by its key in a line; empty: none.
+std::string_view DifferingOption(const PlannerOptions& a, const PlannerOptions& b) {
+  if (!(a.topology == b.topology)) return "topology";
+  for (const PlannerOption& option : PlannerOptionTable()) {
+    const bool same = option.kind == OptionKind::kGroups
+                          ? a.groups.existing_groups == b.groups.existing_groups
+                          : option.write(a, {}) == option.write(b, {});
+    if (!same) return option.name;
+  }
+  return "";
+}
+
+// Adds a line to the update.
+absl::Status AddLine(const std::string& text, const BatchDefaults& defaults, WorkBudget& budget,
+                     UnknownKeys* unknown, Update* update) {
+  constexpr int64_t kLineWork = 8192;  // most of it stands for memory
+  if (!budget.Charge(kLineWork)) return budget.Refusal("planning");
+  absl::StatusOr<Json> line = ParseJson(text);
+  const JsonEmptier emptier(line);
+  MESHIFT_ASSIGN_OR_RETURN(std::string id, IdText(IdOf(line)));
+  int64_t count = 1;
+  std::vector<std::string> ignored;
+  absl::StatusOr<Problem> problem = ReadProblem(line, defaults, &count, &ignored);
+  unknown->Tell(ignored);
+  MESHIFT_RETURN_IF_ERROR(problem.status());
+  if (update->moves.empty()) {
+    update->options = std::move(problem->options);
+  } else if (const auto option = DifferingOption(problem->options, update->options);
+             !option.empty()) {
+    return InvalidArgument("{} is not that of line 1; lines planned together have the same options",
+                           option);
+  }
+  update->moves.push_back({std::move(problem->from), std::move(problem->to), count});
+  update->ids.push_back(std::move(id));
+  return absl::OkStatus();
+}
+
+std::string LineName(size_t i) { return fmt::format("line {}", i + 1); }
+
+}  // namespace
+
+absl::StatusOr<ModelPlan> PlanBatchTogether(const std::string& path, const BatchDefaults& defaults,
+                                            std::optional<int64_t> bucket_bytes, Io& io) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
+  UnknownKeys unknown(io.err);
+  WorkBudget budget(defaults.options.max_work);  // of all lines
+  Update update;
+  absl::Status bad;
+  const auto add = [&](const absl::Status& added) {
+    if (bad.ok()) bad = Annotate(added, LineName(update.moves.size()));
+  };
+  std::istringstream lines(text);
+  const absl::Status read = ReadLines(
+      lines, kMaxLineBytes,
+      [&](const std::string& line) {
+        if (bad.ok()) add(AddLine(line, defaults, budget, &unknown, &update));
+      },
+      [&] { add(TooLong()); });
+  if (bad.ok()) bad = read;
+  if (bad.ok() && update.moves.empty()) bad = InvalidArgument("there are no lines");
+  if (budget.exhausted()) return bad;
+  if (!bad.ok()) return BadFile(path, bad);
+  ModelPlan result;
+  MESHIFT_RETURN_IF_ERROR(PlanRowsTogether(
+      update.moves, update.options, bucket_bytes, budget, LineName,
+      [&](size_t i, Plan plan) {
+        ModelRow row{.count = update.moves[i].count, .plan = std::move(plan)};
+        if (update.ids[i] != "null") row.id = update.ids[i];
+        return row;
+      },
+      &result));
+  return result;
 }
 
 }  // namespace meshift::cli

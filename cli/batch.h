@@ -7,6 +7,8 @@
 //   {"id": 7, "format": "meshift.plan", ...}
 //   {"id": 7, "error": {"code": "INVALID_ARGUMENT", "message": "..."}}
 //
+// With --together, `plan` answers all lines by one document, or by an error.
+//
 // Lines are untrusted. Empty ones, longer ones than 16 MiB, and problems too large for memory or
 // for max_work, are answered as bad lines. docs/command_line.md lists the keys.
 #ifndef MESHIFT_CLI_BATCH_H_
@@ -19,20 +21,25 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
+#include "cli/model_plan.h"
 #include "meshift/planner.h"
 
 namespace meshift::cli {
 
-// The answer to one line of `plan --batch`, without a newline. Keys of the line that set options
-// (reproducibility, topology, planner) override `defaults`; its max_work may not be higher.
-// `existing_groups` holds for lines that have no such key; it names dims of the line's meshes. If
-// the answer is a plan, *ignored (unless null) has the line's unknown keys. A topology that names a
-// file is refused unless `allow_files`.
-std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
-                     const std::optional<std::string>& existing_groups = std::nullopt,
-                     std::vector<std::string>* ignored = nullptr, bool allow_files = false);
+// Values for lines that do not have them.
+struct BatchDefaults {
+  PlannerOptions options = {};                                // a line's max_work may not be higher
+  std::optional<std::string> existing_groups = std::nullopt;  // names dims of the line's meshes
+  bool allow_files = false;                                   // a line's topology may name a file
+};
+
+// The answer to one line of `plan --batch`, without a newline. If the line's known keys could be
+// read, *ignored (unless null) has its unknown keys.
+std::string PlanLine(std::string_view line, const BatchDefaults& defaults,
+                     std::vector<std::string>* ignored = nullptr);
 
 // The answer to one line of `check --batch`: {id, ok, step, rule, message}. *ok gets the same
 // verdict. `max_work`: VerifyOptions::max_work.
@@ -42,9 +49,15 @@ std::string CheckLine(std::string_view line, bool* ok, int64_t max_work = kDefau
 // if the file cannot be read: one of BadFile (cli/io.h). A bad line is not an error: `plan --batch`
 // then exits with 0. PlanBatch prints each unknown key once to io.err, a hundred at most.
 // CheckBatch sets *ok to whether all plans are right: true for a file without lines.
-absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
-                       const std::optional<std::string>& existing_groups, bool allow_files, Io& io);
+absl::Status PlanBatch(const std::string& path, const BatchDefaults& defaults, Io& io);
 absl::Status CheckBatch(const std::string& path, int64_t max_work, Io& io, bool* ok);
+
+// Plans all lines of a file together (MakePlans in meshift/planner.h), in their order; a line may
+// have a "count". Nothing is planned if a line is bad, has another option than the first, or asks
+// for relabel_ranks: a BadFile error, which names the line and the rule. A file has at most 32 MiB.
+// Other errors are those of MakePlans; RESOURCE_EXHAUSTED also: more lines than max_work allows.
+absl::StatusOr<ModelPlan> PlanBatchTogether(const std::string& path, const BatchDefaults& defaults,
+                                            std::optional<int64_t> bucket_bytes, Io& io);
 
 }  // namespace meshift::cli
 

@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "meshift/device_mesh.h"
 #include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "meshift/topology.h"
 #include "testing/internal/command.h"
 
@@ -21,6 +25,7 @@ namespace {
 constexpr const char* kMesh = R"("mesh": {"dims": [["a", 2], ["b", 2]], "ranks": null})";
 
 using Args = std::vector<std::string>;
+using Json = nlohmann::ordered_json;
 
 std::string Line(const std::string& rest) { return std::string("{") + kMesh + ", " + rest + "}"; }
 
@@ -45,10 +50,11 @@ TEST(PlanLine, EchoesAnyId) {
 
 TEST(PlanLine, TheLineGoesBeforeTheDefaults) {
   const PlannerOptions defaults{.reproducibility = Reproducibility::kNone};
-  EXPECT_NE(PlanLine(Line(kGather), defaults).find(R"("asked":"none")"), std::string::npos);
+  EXPECT_NE(PlanLine(Line(kGather), {.options = defaults}).find(R"("asked":"none")"),
+            std::string::npos);
   const std::string line = Line(std::string(kGather) + R"(, "reproducibility": "replicas",
       "topology": "nvlink=4", "planner": "per-dim", "comment": "unknown keys are ignored")");
-  const std::string answer = PlanLine(line, defaults);
+  const std::string answer = PlanLine(line, {.options = defaults});
   EXPECT_NE(answer.find(R"("asked":"replicas")"), std::string::npos) << answer;
   EXPECT_NE(answer.find(R"("topology":"nvlink=4")"), std::string::npos) << answer;
   EXPECT_NE(answer.find("per-dim"), std::string::npos) << answer;
@@ -100,15 +106,15 @@ TEST(PlanLine, ABudgetOfGroups) {
       std::string::npos)
       << answer;
   // The command line's groups count if the line names none.
-  EXPECT_NE(
-      PlanLine(Line(line + R"("new_groups": false)"), {}, "a").find(R"("existing_groups":"a;a,b")"),
-      std::string::npos);
+  EXPECT_NE(PlanLine(Line(line + R"("new_groups": false)"), {.existing_groups = "a"})
+                .find(R"("existing_groups":"a;a,b")"),
+            std::string::npos);
   EXPECT_NE(PlanLine(Line(line + R"("expected_uses": 50)"), {}).find(R"("expected_uses":"50")"),
             std::string::npos);
   // The error names the place of the groups.
-  EXPECT_NE(
-      PlanLine(Line(line + R"("id": 1)"), {}, "a;z").find("\"--existing-groups: group 'z': mesh "),
-      std::string::npos);
+  EXPECT_NE(PlanLine(Line(line + R"("id": 1)"), {.existing_groups = "a;z"})
+                .find("\"--existing-groups: group 'z': mesh "),
+            std::string::npos);
   for (const auto& [more, message] :
        {std::pair(R"("existing_groups": "a;z")", "existing_groups: group 'z': mesh "),
         std::pair(R"("existing_groups": ["a"])", "existing_groups is"),
@@ -190,8 +196,8 @@ TEST(PlanLine, ATopologyMayBeAFileWhereThatIsAllowed) {
   const std::string path = WriteFile("t.json", R"({"levels": [{"name": "flat", "domain_size": 0,
       "bandwidth_bytes_per_us": 1000, "latency_ns": 70}]})");
   const auto plan = [](const std::string& file, bool allow_files) {
-    return PlanLine(Line(std::string(kGather) + R"(, "topology": ")" + file + "\""), {},
-                    std::nullopt, nullptr, allow_files);
+    return PlanLine(Line(std::string(kGather) + R"(, "topology": ")" + file + "\""),
+                    {.allow_files = allow_files});
   };
   const std::string answer = plan(path, true);
   EXPECT_NE(answer.find(R"(\"latency_ns\":70)"), std::string::npos) << answer;
@@ -273,7 +279,7 @@ TEST(PlanBatch, SaysWhichKeysItDoesNotKnow) {
 TEST(PlanLine, IgnoresKeysThatItDoesNotKnow) {
   const auto ignored = [](const std::string& line) {
     std::vector<std::string> keys = {"of a line before"};
-    PlanLine(line, {}, std::nullopt, &keys);
+    PlanLine(line, {}, &keys);
     return keys;
   };
   using Keys = std::vector<std::string>;
@@ -306,7 +312,7 @@ bool Has(const std::string& text, const std::string& part) {
 TEST(PlanLine, WorkHasALimit) {
   const std::string problem = R"("tensor": "f32[8,8]", "from": "P,R", "to": "R,R")";
   const auto plan = [&](int64_t limit, const std::string& more) {
-    return PlanLine(Line(problem + more), {.max_work = limit});
+    return PlanLine(Line(problem + more), {.options = {.max_work = limit}});
   };
   EXPECT_TRUE(Has(plan(1 << 20, ""), R"("steps":)"));
   EXPECT_TRUE(Has(plan(10, ""), "planning takes more work than max_work = 10 allows"));
@@ -374,6 +380,157 @@ TEST(CheckBatch, NamesTheRuleOfABadLine) {
   EXPECT_NE(outcome.out.find(R"({"id":3,"ok":false,"step":null,"rule":"fingerprint","message":")"),
             std::string::npos)
       << outcome.out;
+}
+
+Outcome Together(const std::string& lines, const Args& more = {}) {
+  Args args = {"plan", "--together", "--batch", "-"};
+  args.insert(args.end(), more.begin(), more.end());
+  return Meshift(args, lines);
+}
+
+// A replicated tensor to one of 32 servers: together all four replicas send, alone the first.
+std::string ToServer(int server, const std::string& more = "") {
+  return R"({"mesh": {"dims": [["dp", 4]]}, "to_mesh": {"dims": [["s", 32]], "ranks": [8,9,10,11,)"
+         "12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39]}, "
+         R"("tensor": "bf16[512,512]", "from": "R", "to": "At()" +
+         std::to_string(server) + ")\"" + more + "}\n";
+}
+
+TEST(PlanBatchTogether, AnswersAllLinesByOneDocument) {
+  std::string lines;
+  for (int i = 0; i < 32; ++i) {
+    const std::string id = i % 2 == 0 ? ", \"id\": [\"e\", " + std::to_string(i) + "]" : "";
+    lines += ToServer(i, id + (i == 3 ? ", \"count\": 2" : ""));
+  }
+  const Outcome outcome = Together(lines, {"--topology", "nvlink=8"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(outcome.out.find("{\n  \"format\": \"meshift.plans\",\n  \"version\": 1,\n  \"rows\":"),
+            0);
+  EXPECT_EQ(Meshift({"check", "-"}, outcome.out).out, "ok 32 plans of 33 tensors\n");
+  const Json document = Json::parse(outcome.out);
+  std::vector<TensorMove> moves;
+  const Sharding from =
+      Sharding::Parse("bf16[512,512]", DeviceMesh::Parse("dp=4").value(), "R").value();
+  for (int i = 0; i < 32; ++i) {
+    const DeviceMesh server = DeviceMesh::Parse("s=32@8-39").value();
+    moves.push_back(
+        {from, Sharding::Parse("bf16[512,512]", server, "At(" + std::to_string(i) + ")").value(),
+         i == 3 ? 2 : 1});
+  }
+  const PlanSet set = MakePlans(moves, {.topology = Topology::Parse("nvlink=8").value()}).value();
+  ASSERT_EQ(document["rows"].size(), moves.size());
+  for (size_t i = 0; i < moves.size(); ++i) {
+    const Json& row = document["rows"][i];
+    EXPECT_EQ(PlanFromJson(row["plan"].dump()).value(), set.plans[i]);
+    EXPECT_EQ(row["count"], moves[i].count);
+    EXPECT_EQ(row.contains("id"), i % 2 == 0);
+    EXPECT_EQ(row.value("id", Json()), i % 2 == 0 ? Json({"e", i}) : Json());
+    EXPECT_FALSE(row.contains("first"));
+  }
+  EXPECT_EQ(document["together"]["busiest"]["ns"], set.busiest_ns);
+  EXPECT_EQ(document["together"]["bound_ns"], set.bound_ns);
+  EXPECT_EQ(document["total"]["parameters"], 33);
+  EXPECT_EQ(document["traffic"]["ranks"], 36);
+}
+
+// Lines may have different meshes; a group of several meshes is set up once.
+TEST(PlanBatchTogether, LinesMayHaveOtherMeshes) {
+  const auto line = [](const char* dims, const char* to) {
+    return std::string(R"({"mesh": {"dims": [)") + dims +
+           R"(]}, "tensor": "f32[6400,4800]", "from": ")" + (to[1] == ',' ? "S(0),R" : "S(0)") +
+           R"(", "to": ")" + to + R"(", "expected_uses": 1000000, "existing_groups": "-"})" + "\n";
+  };
+  const auto setup = [](const std::string& lines) {
+    const Outcome outcome = Together(lines, {"--topology", "h100"});
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(Meshift({"check", "-"}, outcome.out).code, 0) << Meshift({"check", "-"}, outcome.out);
+    return Json::parse(outcome.out)["total"].value("setup_ns", int64_t{0});
+  };
+  const std::string quads = line(R"(["a", 4], ["b", 2])", "R,R");
+  const int64_t each = setup(quads);
+  EXPECT_GT(each, 0);
+  EXPECT_EQ(setup(quads + quads), each);
+  EXPECT_EQ(setup(quads + line(R"(["x", 4], ["y", 2])", "R,R")), each);
+  EXPECT_EQ(setup(quads + line(R"(["x", 2], ["y", 4])", "R,R")), 2 * each);
+  EXPECT_EQ(setup(line(R"(["x", 16])", "R")), 0);  // the root exists
+}
+
+TEST(PlanBatchTogether, ABucketCutsThemIntoRounds) {
+  const auto line = [](int count) {
+    return R"_({"mesh": {"dims": [["a", 8], ["b", 2]]}, "tensor": "f32[64,48,40]", )_"
+           R"_("from": "S(2),S(0)", "to": "R,S(0)", "count": )_" +
+           std::to_string(count) + "}\n";
+  };
+  const Outcome outcome = Together(line(5) + line(4), {"--bucket", "500 KiB"});
+  ASSERT_EQ(outcome.code, 0) << outcome;
+  const Json document = Json::parse(outcome.out);
+  EXPECT_EQ(document["bucket_bytes"], 512000);
+  ASSERT_EQ(document["rounds"].size(), 4) << document["rounds"];
+  EXPECT_EQ(document["rounds"][0]["repeat"], 2);
+  EXPECT_EQ(document["rounds"][0]["workspace_bytes"], 2 * 245760);
+  EXPECT_EQ(document["rounds"][1]["rows"], Json::parse("[[0,1],[1,1]]"));
+  EXPECT_EQ(Meshift({"check", "-"}, outcome.out).out, "ok 2 plans of 9 tensors\n");
+  const Outcome refused = Together(line(1) + line(1), {"--bucket", "57599"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_EQ(refused.err,
+            "meshift: line 1: the least workspace of a plan has 57600 bytes; a bucket has 57599\n");
+  EXPECT_EQ(refused.out, "");
+}
+
+// One bad line, and nothing is planned.
+TEST(PlanBatchTogether, ABadLineRefusesAll) {
+  const std::string good = Line(kGather) + "\n";
+  const auto with = [&](const std::string& more) {
+    return good + Line(kGather + (", " + more)) + "\n" + good;
+  };
+  const std::string same_options = "; lines planned together have the same options";
+  for (const auto& [lines, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "there are no lines"},
+           {good + "\n" + good, "line 2: the text is empty; one JSON object is expected"},
+           {good + good + "{\"id\": ", "line 3: not one JSON value, or truncated: {\"id\": "},
+           {"7\n" + good, "line 1: 7 is not an object"},
+           {good + "{}\n", "line 2: key 'mesh' is missing"},
+           {with("\"tensor\": \"f32[4]\""), "line 2: key 'tensor' appears twice in one object"},
+           {with("\"count\": 0"), "line 2: count is 0; it must be 1 or more"},
+           {with("\"count\": \"2\""), "line 2: count is \"2\"; it must be an integer below 2^63"},
+           {with("\"id\": \"" + std::string(300, 'x') + "\""),
+            "line 2: the id has 302 bytes; the answer can repeat at most 200"},
+           {with("\"topology\": \"nvlink=2\""),
+            "line 2: topology is not that of line 1" + same_options},
+           {with("\"reproducibility\": \"none\""),
+            "line 2: reproducibility is not that of line 1" + same_options},
+           {with("\"new_groups\": false"),
+            "line 2: new_groups is not that of line 1" + same_options},
+           {with("\"existing_groups\": \"a\""),
+            "line 2: existing_groups is not that of line 1" + same_options},
+           {with("\"max_work\": 1000000"), "line 2: max_work is not that of line 1" + same_options},
+           {with("\"max_work\": 1000000000000"),
+            "line 2: max_work is 1000000000000; a line may have at most 536870912 (--max-work)"},
+           {with("\"relabel_ranks\": true"),
+            "line 2: relabel_ranks is true; --together takes the ranks as they are"},
+           {with("\"topology\": \"t.json\""),
+            "line 2: topology 't.json' names a file; lines may do so with --allow-files"},
+       }) {
+    const Outcome outcome = Together(lines);
+    EXPECT_EQ(outcome.code, 3) << outcome;
+    EXPECT_EQ(outcome.out, "");
+    const std::string start = "meshift: stdin: " + message;
+    EXPECT_EQ(outcome.err.substr(0, start.size()), start) << outcome;
+  }
+  // Errors of planning have their own codes.
+  const Outcome refused =
+      Together(good + Line(R"("tensor": "f32[8]", "from": "S(0),R", "to": "P(avg),R")") + "\n");
+  EXPECT_EQ(refused.code, 2) << refused;
+  EXPECT_EQ(refused.err.find("meshift: line 2: "), 0) << refused;
+  const Outcome work = Together(good + good, {"--max-work", "10000"});
+  EXPECT_EQ(work.code, 1) << work;
+  EXPECT_NE(work.err.find("planning takes more work than max_work = 10000"), std::string::npos);
+  // Equal options may be written in other ways, and other keys are ignored.
+  const Outcome equal =
+      Together(with("\"topology\": \"flat\", \"new_groups\": true, \"cuont\": 2"));
+  EXPECT_EQ(equal.code, 0) << equal;
+  EXPECT_EQ(equal.err, "meshift: ignoring the unknown key 'cuont' of a line\n");
 }
 
 }  // namespace

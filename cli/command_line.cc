@@ -163,9 +163,11 @@ CLI::App* AddPlan(CLI::App* app, PlanFlags* flags) {
   plan->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
   plan->add_flag("--messages", flags->messages, "also list each message: sender, receiver and box");
   plan->add_flag("--together", flags->together,
-                 "with --model: choose the plans so that the busiest link of all is least busy");
+                 "with --model or --batch: choose the plans so that the busiest link of all is "
+                 "least busy");
   plan->add_option("--bucket", flags->bucket,
-                   "with --model: cut into rounds whose workspaces have at most this size: 64MiB")
+                   "with --model or --together: cut into rounds whose workspaces have at most "
+                   "this size: 64MiB")
       ->type_name("BYTES");
   AddPath(plan, "--batch", &flags->batch,
           "read one JSON object per line, answer each on one line; - is stdin")

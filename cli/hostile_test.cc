@@ -162,7 +162,32 @@ std::string PlanOfSteps(const std::string& mesh, int64_t times) {
   return plan.replace(first, last - first, Repeated(step, times, ","));
 }
 
-enum class Kind { kPlanBatch, kCheckBatch, kCheck, kModel, kRules, kTopology, kRunPlan, kLoad };
+// A document of many plans: `rows`, and the keys after them.
+std::string Document(const std::string& rows, const std::string& rest) {
+  return R"({"format":"meshift.plans","version":1,"rows":[)" + rows + "]," + rest + "}";
+}
+std::string DocumentRow(const std::string& plan) { return R"({"count":1,"plan":)" + plan + "}"; }
+// A right document with one row, with one piece of text replaced.
+std::string DocumentWith(const std::string& what, const std::string& with) {
+  std::string document = OneLine(Meshift({"plan", "--together", "--batch", "-", "--bucket", "1"},
+                                         Problem(MeshJson({4}), "f32[4194304]", "S(0)", "R"))
+                                     .out);
+  const size_t at = document.rfind(what);
+  EXPECT_NE(at, std::string::npos) << what << document;
+  return document.replace(at, what.size(), with);
+}
+
+enum class Kind {
+  kPlanBatch,
+  kTogether,
+  kCheckBatch,
+  kCheck,
+  kModel,
+  kRules,
+  kTopology,
+  kRunPlan,
+  kLoad
+};
 
 struct Row {
   const char* name;
@@ -437,6 +462,96 @@ std::vector<Row> Rows() {
   row(
       "a plan of 33 MiB", Kind::kCheck, [] { return std::string(size_t{33} << 20, '{'); }, {3},
       "the most that are read");
+  // Documents of many plans.
+  row("a document of many rows", Kind::kCheck,
+      [] {
+        std::string plan;
+        for (const char c : PlanWith("all_reduce", "all_reduce")) {
+          if (c != ' ' && c != '\n') plan += c;
+        }
+        const std::string one = DocumentRow(plan);
+        return Document(Repeated(one, (int64_t{31} << 20) / (std::ssize(one) + 1), ","),
+                        R"("total":{})");
+      },
+      {1, 3});
+  row(
+      "a document of 400,000 rows without plans", Kind::kCheck,
+      [] { return Document(Repeated(DocumentRow("{}"), 400000, ","), R"("total":{})"); }, {3},
+      "row 0: plan: key 'format' is missing");
+  row(
+      "a document with one plan of 30 MiB", Kind::kCheck,
+      [] {
+        return Document(
+            DocumentRow(R"({"format":[)" + Repeated("0", int64_t{15} << 20, ",") + "]}"),
+            R"("total":{})");
+      },
+      {3}, "row 0: plan: 'format' is [0,0");
+  row(
+      "a round of 4 million parts", Kind::kCheck,
+      [] { return DocumentWith(R"("rows": [)", R"("rows": [)" + Repeated("[0,1],", 4000000)); },
+      {1}, "wrong: round 0: row 0 has 1 tensors");
+  row(
+      "500,000 rounds", Kind::kCheck,
+      [] {
+        return DocumentWith(R"("rounds": [)",
+                            R"("rounds": [)" + Repeated(R"({"repeat":1,"rows":[[0,1]]},)", 500000));
+      },
+      {1}, "wrong: round 1: row 0 has 1 tensors");
+  row(
+      "a document of control characters", Kind::kCheck,
+      [] { return DocumentWith(R"("sent")", R"("\u001b[2J\u009b")"); }, {1},
+      "wrong: together: busiest: direction is ");
+  row(
+      "links of 2^31 - 1 ranks", Kind::kCheck,
+      [] {
+        const std::string plan =
+            OneLine(Meshift({"plan", "--mesh", "a=2147483647", "--tensor", "f32[1024]", "--from",
+                             "S(0)", "--to", "S(0)", "--format", "json"})
+                        .out);
+        return Document(
+            DocumentRow(plan),
+            R"("total":{"parameters":1,"collectives":0,"bytes_sent":0,"est_ns":0},)"
+            R"("lower_bound":{"bytes_sent":0,"est_ns":0},"together":{"busiest":{},"bound_ns":0})");
+      },
+      {1}, "wrong: scale: ");
+  // Lines that are planned together.
+  row(
+      "2^31-1 ranks together", Kind::kTogether,
+      [] { return Problem(MeshJson({2147483647}), "f32[1024]", "S(0)", "S(0)"); }, {1},
+      "max_work = 536870912");
+  row("20,000 lines, each on a mesh of its own", Kind::kTogether,
+      [] {
+        std::string lines;
+        for (int i = 0; i < 20000; ++i) {
+          lines += fmt::format(
+              "{{\"mesh\":{{\"dims\":[[\"a{}\",2]]}},\"tensor\":\"f32[8]\",\"from\":\"S(0)\","
+              "\"to\":"
+              "\"R\"}}\n",
+              i);
+        }
+        return lines;
+      },
+      {0, 1});
+  row(
+      "300,000 lines", Kind::kTogether,
+      [] { return Repeated(Problem(MeshJson({2}), "f32[8]", "S(0)", "R"), 300000, "\n"); }, {1},
+      "max_work = 536870912");
+  row("8,000 lines on one mesh", Kind::kTogether,
+      [] { return Repeated(Problem(MeshJson({8}), "f32[64]", "S(0)", "R"), 8000, "\n"); }, {0, 1});
+  row(
+      "a line of 17 MiB together", Kind::kTogether,
+      [] { return std::string(size_t{17} << 20, ' '); }, {3}, "line 1: the line has more than");
+  row(
+      "33 MiB of lines", Kind::kTogether, [] { return std::string(size_t{33} << 20, '\n'); }, {3},
+      "the most that are read");
+  row(
+      "counts that overflow", Kind::kTogether,
+      [] {
+        return Repeated(
+            Problem(MeshJson({8}), "f32[64]", "S(0)", "R", R"("count":9223372036854775807)"), 3,
+            "\n");
+      },
+      {0}, "9223372036854775807");
   // Paths that are not regular files.
   row("a FIFO", Kind::kCheck, Special([](const char* path) { return mkfifo(path, 0600); }), {3},
       "it is a FIFO");
@@ -508,6 +623,8 @@ std::vector<std::string> ArgsOf(const Row& row, const std::string& path) {
   switch (row.kind) {
     case Kind::kPlanBatch:
       return {"plan", "--batch", path};
+    case Kind::kTogether:
+      return {"plan", "--together", "--batch", path};
     case Kind::kCheckBatch:
       return {"check", "--batch", path};
     case Kind::kCheck:

@@ -39,12 +39,18 @@ absl::StatusOr<std::optional<int64_t>> BucketOf(const PlanFlags& flags) {
 absl::Status RunBatch(const PlanFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--batch"));
   if (flags.messages) return InvalidArgument("--messages and --batch exclude each other");
-  MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions defaults, ParsePlannerOptions(flags.problem));
+  BatchDefaults defaults{.allow_files = flags.allow_files};
+  MESHIFT_ASSIGN_OR_RETURN(defaults.options, ParsePlannerOptions(flags.problem));
   const OptionTexts& options = flags.problem.options;
-  const auto groups = options.find("existing_groups");
-  return PlanBatch(*flags.batch, defaults,
-                   groups == options.end() ? std::nullopt : std::optional(groups->second),
-                   flags.allow_files, io);
+  if (const auto groups = options.find("existing_groups"); groups != options.end()) {
+    defaults.existing_groups = groups->second;
+  }
+  if (!flags.together) return PlanBatch(*flags.batch, defaults, io);
+  MESHIFT_ASSIGN_OR_RETURN(const std::optional<int64_t> bucket, BucketOf(flags));
+  MESHIFT_ASSIGN_OR_RETURN(const ModelPlan lines,
+                           PlanBatchTogether(*flags.batch, defaults, bucket, io));
+  io.out << PlansToJson(lines, /*with_traffic=*/true) << "\n";
+  return absl::OkStatus();
 }
 
 absl::Status RunModel(const PlanFlags& flags, Io& io) {
@@ -105,11 +111,11 @@ int PlanCommand(const PlanFlags& flags, Io& io) {
   if (flags.allow_files && !flags.batch) {
     return Fail(io, InvalidArgument("--allow-files needs --batch"));
   }
-  if (flags.together && !flags.problem.model) {
-    return Fail(io, InvalidArgument("--together needs --model"));
+  if (flags.together && !flags.problem.model && !flags.batch) {
+    return Fail(io, InvalidArgument("--together needs --model or --batch"));
   }
-  if (flags.bucket && !flags.problem.model) {
-    return Fail(io, InvalidArgument("--bucket needs --model"));
+  if (flags.bucket && !flags.problem.model && !(flags.batch && flags.together)) {
+    return Fail(io, InvalidArgument("--bucket needs --model, or --batch and --together"));
   }
   const absl::Status status = flags.batch           ? RunBatch(flags, io)
                               : flags.problem.model ? RunModel(flags, io)

@@ -408,7 +408,7 @@ TEST(PlanModel, TogetherTheBusiestLinkIsLeast) {
           "--from", "R",       "--to", "EP",     "--together", "--max-work", "1000"};
   EXPECT_NE(Meshift(args).code, 0);
   EXPECT_EQ(Meshift(FlattenedArgs({"--together"})).err,
-            "meshift: --together needs --model\n");
+            "meshift: --together needs --model or --batch\n");
 }
 
 // Rounds keep the order of the rows; a tensor that is too large for a bucket gets another plan.

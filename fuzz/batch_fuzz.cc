@@ -54,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Json verdict = AnswerOf(meshift::cli::CheckLine(line, &ok));
   fuzz::Require(verdict["ok"] == ok, "the verdict equals the result");
   fuzz::Require(ok == verdict["rule"].is_null(), "a wrong plan breaks a rule");
-  const std::string planned = meshift::cli::PlanLine(line, meshift::PlannerOptions());
+  const std::string planned = meshift::cli::PlanLine(line, {});
   const Json plan = AnswerOf(planned);
   if (plan.contains("error")) {
     fuzz::Require(plan["error"]["message"].get<std::string>() != "", "an error has a message");
