@@ -1,4 +1,4 @@
-// What planning the tensors of an update together gains (planner/together/together.h):
+// Planning the tensors of an update together, against two other ways (planner/together/together.h):
 //
 //   ./bazelw run -c opt //bench:together_bench
 //
@@ -18,12 +18,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
-#include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "base/checked_math.h"
 #include "base/text_table.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
@@ -33,9 +30,9 @@
 #include "cli/text.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
-#include "meshift/topology.h"
 #include "planner/inter_mesh/cross_many_owners.h"
-#include "planner/together/link_loads.h"
+#include "planner/together/links.h"
+#include "planner/together/plan_loads.h"
 
 namespace meshift::cli {
 namespace {
@@ -53,32 +50,22 @@ constexpr Case kCases[] = {
     {"llama3.1-405b", "llama3.1-405b.train-to-serve", "fsdp=16,tp=8", "rep=4,tp=8@128-159"},
 };
 
-// Bytes by link.
-class Loads {
- public:
-  explicit Loads(const Topology& topology) : topology_(topology) {}
+// Plans, and how many tensors have each.
+struct Plans {
+  std::vector<Plan> plans;
+  std::vector<int64_t> counts;
 
-  void Add(const Plan& plan, int64_t count) {
-    ForEachLoad(
-        plan, topology_,
-        [&](int64_t rank, int level, const LinkBytes& bytes) {
-          bytes_[{rank, level, false}] += count * bytes.sent;
-          bytes_[{rank, level, true}] += count * bytes.received;
-        },
-        [](int64_t, int64_t) {});
+  void Add(Plan plan, int64_t count) {
+    plans.push_back(std::move(plan));
+    counts.push_back(count);
   }
   int64_t BusiestNs() const {
-    int64_t ns = 0;
-    for (const auto& [link, bytes] : bytes_) {
-      const int64_t bandwidth = topology_.level(std::get<1>(link)).bandwidth_bytes_per_us;
-      ns = std::max(ns, MulDivCeil(bytes, 1000, bandwidth));
-    }
-    return ns;
+    WorkBudget budget(INT64_MAX);
+    const Links links = LinksOf(plans, plans[0].options().topology, budget).value();
+    PlanLoads loads(plans, links, budget);
+    for (size_t i = 0; i < plans.size(); ++i) loads.Add(i, counts[i]);
+    return loads.BusiestNs();
   }
-
- private:
-  const Topology& topology_;
-  std::map<std::tuple<int64_t, int, bool>, int64_t> bytes_;  // rank, level, received
 };
 
 // The parts of `from` in which one coordinate of each replicated mesh dim holds data.
@@ -103,13 +90,13 @@ std::vector<Sharding> ReplicasOf(const Sharding& from) {
 
 int64_t RoundRobinNs(const ModelPlan& alone) {
   const PlannerOptions& options = alone.rows[0].plan.options();
-  Loads loads(options.topology);
+  Plans all;
   int64_t turn = 0;
   for (const ModelRow& row : alone.rows) {
     const Sharding& from = row.plan.from();
     const Sharding& to = row.plan.to();
     if (from.mesh() == to.mesh() || from.HasPartial() || from.dtype() != to.dtype()) {
-      loads.Add(row.plan, row.count);
+      all.Add(row.plan, row.count);
       continue;
     }
     const std::vector<Sharding> replicas = ReplicasOf(from);
@@ -117,11 +104,11 @@ int64_t RoundRobinNs(const ModelPlan& alone) {
     for (int64_t i = 0; i < std::min(n, row.count); ++i) {
       WorkBudget budget(options.max_work);
       const int64_t count = row.count / n + (i < row.count % n ? 1 : 0);
-      loads.Add(CrossDirectly(from, to, options, budget, &replicas[(turn + i) % n]).value(), count);
+      all.Add(CrossDirectly(from, to, options, budget, &replicas[(turn + i) % n]).value(), count);
     }
     turn += row.count;
   }
-  return loads.BusiestNs();
+  return all.BusiestNs();
 }
 
 int RunAll() {
@@ -144,16 +131,16 @@ int RunAll() {
     flags.to_mesh = c.to_mesh;
     flags.topology = "nvlink=8";
     const auto begin = std::chrono::steady_clock::now();
-    const absl::StatusOr<ModelPlan> together = PlanModel(flags, io, /*together=*/true);
+    const absl::StatusOr<ModelPlan> together = PlanModel(flags, io, {.together = true});
     if (!together.ok()) return Fail(io, together.status());
     TrafficOf(*together);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     const absl::StatusOr<ModelPlan> alone = PlanModel(flags, io);
     if (!alone.ok()) return Fail(io, alone.status());
-    Loads loads(alone->rows[0].plan.options().topology);
-    for (const ModelRow& row : alone->rows) loads.Add(row.plan, row.count);
+    Plans apart;
+    for (const ModelRow& row : alone->rows) apart.Add(row.plan, row.count);
     table.AddRow({c.rules, c.mesh, c.to_mesh, TimeText(together->together->busiest_ns),
-                  TimeText(together->together->bound_ns), TimeText(loads.BusiestNs()),
+                  TimeText(together->together->bound_ns), TimeText(apart.BusiestNs()),
                   TimeText(RoundRobinNs(*alone)), fmt::format("{:.1f}", seconds.count())});
   }
   fmt::print("{}", table.ToString());

@@ -28,7 +28,7 @@ std::vector<std::string> PlacementsOn(const Shape& shape) {
   return texts;
 }
 
-// What each rank holds; empty boxes are alike.
+// The box of each rank; all empty boxes have one text.
 std::string LayoutOf(const Sharding& sharding) {
   std::string text;
   for (int64_t i = 0; i < sharding.mesh().NumRanks(); ++i) {
