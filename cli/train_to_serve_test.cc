@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "meshift/plan.h"
 #include "testing/internal/command.h"
 
 namespace meshift::cli {
@@ -63,7 +64,8 @@ Outcome Together(const std::vector<std::string>& args) {
   return Meshift(all);
 }
 
-// All parameters of a model in one update: the busiest link has no more to do than its bound.
+// All parameters of a model in one update: the busiest link has no more to do than its bound, and
+// every build chooses the same plans. The digest is that of the JSON; other costs may change it.
 TEST(TrainToServe, WholeModelsKeepTheBusiestLinkAtItsBound) {
   struct Case {
     const char* model;
@@ -71,24 +73,37 @@ TEST(TrainToServe, WholeModelsKeepTheBusiestLinkAtItsBound) {
     const char* mesh;
     const char* to_mesh;
     const char* busiest;
+    const char* digest;
   };
   for (const Case& c : {
            Case{"deepseek-v3", "deepseek-v3.train-to-serve", "ep=64,fsdp=32",
-                "dp=32,tp=8@2048-2303", "2048 (received) 195.6 ms, bound 195.6 ms"},
+                "dp=32,tp=8@2048-2303", "2048 (received) 195.6 ms, bound 195.6 ms",
+                "5b5d6434ab0f059923306ad8a19c641a"},
            Case{"deepseek-v3", "deepseek-v3.train-to-serve", "ep=64,fsdp=4", "dp=8,tp=8@256-319",
-                "256 (received) 514.9 ms, bound 514.9 ms"},
+                "256 (received) 514.9 ms, bound 514.9 ms", "e2f34da0a7b274625479765707cede4d"},
            Case{"deepseek-v3", "deepseek-v3.two-owners", "ep=64,fsdp=32", "dp=32,tp=8@2048-2303",
-                "2048 (received) 302.0 ms, bound 302.0 ms"},
+                "2048 (received) 302.0 ms, bound 302.0 ms", "79eb3133b328d2f99039a93156e5f526"},
            Case{"llama3.1-405b", "llama3.1-405b.train-to-serve", "fsdp=16,tp=8",
-                "rep=4,tp=8@128-159", "128 (received) 2.1 s, bound 2.1 s"},
+                "rep=4,tp=8@128-159", "128 (received) 2.1 s, bound 2.1 s",
+                "7b29c13c08df51e95b55d15919bc9d6b"},
        }) {
     const std::string folder = "examples/models/";
-    const Outcome outcome =
-        Together({"nvlink=8", "--model", RealPath(folder + c.model + ".json"), "--rules",
-                  RealPath(folder + c.rules + ".json"), "--mesh", c.mesh, "--to-mesh", c.to_mesh});
+    std::vector<std::string> args = {"nvlink=8",
+                                     "--model",
+                                     RealPath(folder + c.model + ".json"),
+                                     "--rules",
+                                     RealPath(folder + c.rules + ".json"),
+                                     "--mesh",
+                                     c.mesh,
+                                     "--to-mesh",
+                                     c.to_mesh};
+    const Outcome outcome = Together(args);
     ASSERT_EQ(outcome.code, 0) << outcome;
     EXPECT_EQ(Line(outcome.out, "together"),
               std::string("together: busiest link net of rank ") + c.busiest)
+        << c.rules << " to " << c.to_mesh;
+    args.insert(args.end(), {"--format", "json"});
+    EXPECT_EQ(Fingerprint::Of(Together(args).out).ToString(), c.digest)
         << c.rules << " to " << c.to_mesh;
   }
 }
