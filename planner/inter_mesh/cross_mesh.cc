@@ -416,6 +416,7 @@ void InterMeshPlanner::AddNearEnds(bool is_bounded, Halves* halves) {
 }
 
 int64_t InterMeshPlanner::PriceNext() {
+  if (best_ && work_ > kMaxWork) return best_->cost.ns;
   Pair* next = nullptr;
   for (Pair& pair : pairs_) {
     if (!pair.is_priced && (next == nullptr || pair.least < next->least)) next = &pair;

@@ -469,5 +469,18 @@ TEST(CrossMeshTest, RandomPairsArePlanned) {
   EXPECT_GT(refused, 20);
 }
 
+// After a quarter of a million ranks and messages no further crossing is priced, also to bound the
+// searches to near ends. Without that bound this takes 132 million units of work.
+TEST(CrossMeshTest, LargeCrossingsEndThePricing) {
+  const DeviceMesh from_mesh = DeviceMesh::Parse("a=4096,b=256").value();
+  const DeviceMesh to_mesh = DeviceMesh::Parse("a=64,b=8@0-511").value();
+  PlannerOptions options{.topology = Topology::Parse("h100").value()};
+  options.max_work = 100'000'000;
+  const Sharding from = Sharding::Parse("bf16[65536,65536]", from_mesh, "R,S(1)").value();
+  const Sharding to = Sharding::Parse("bf16[65536,65536]", to_mesh, "S(1),S(0)").value();
+  const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+}
+
 }  // namespace
 }  // namespace meshift
