@@ -33,10 +33,12 @@ Sharding WithOneOwner(const Sharding& sharding, const Sharding* prefer) {
     if (!placements[d].IsAt()) continue;
     const Placement::Sizes& owners = placements[d].coordinates();
     int64_t owner = owners.front();
-    if (prefer != nullptr && prefer->placement(static_cast<int>(d)).IsAt()) {
-      const Placement& preferred = prefer->placement(static_cast<int>(d));
-      const auto common =
-          std::find_if(owners.begin(), owners.end(), [&](int64_t i) { return preferred.Holds(i); });
+    if (prefer != nullptr) {
+      const int mesh_dim = static_cast<int>(d);
+      const Placement& preferred = prefer->placement(mesh_dim);
+      const auto common = std::find_if(owners.begin(), owners.end(), [&](int64_t i) {
+        return preferred.IsAt() ? preferred.Holds(i) : OwnerOn(*prefer, mesh_dim) == i;
+      });
       if (common != owners.end()) owner = *common;
     }
     placements[d] = Placement::At({owner});

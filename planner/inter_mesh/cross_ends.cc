@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -9,6 +10,7 @@
 #include "meshift/device_mesh.h"
 #include "meshift/placement.h"
 #include "placement/cuts.h"
+#include "placement/unit_dims.h"
 
 namespace meshift {
 namespace {
@@ -113,7 +115,13 @@ void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, con
   if (base.mesh().NumRanks() > kMaxAssignedRanks) return;
   const std::vector<int> tensor_dims = TensorDims(base);
   const auto cuts = static_cast<int64_t>(tensor_dims.size());
-  const auto choices = [&](int d) { return cuts + (base.placement(d).IsAt() ? 2 : 1); };
+  std::vector<std::optional<Placement>> owners;  // by mesh dim
+  for (int d = 0; d < base.mesh().NumDims(); ++d) {
+    const Placement& p = base.placement(d);
+    owners.push_back(p.IsAt() ? std::optional(p) : std::nullopt);
+    if (const auto owner = OwnerOn(base, d)) owners.back() = Placement::At({*owner});
+  }
+  const auto choices = [&](int d) { return cuts + (owners[d] ? 2 : 1); };
   int64_t ways = 1;
   for (size_t i = 0; i < dims.size() && ways <= kMaxAssignments; ++i) ways *= choices(dims[i]);
   std::vector<Placement> placements(base.placements().begin(), base.placements().end());
@@ -130,7 +138,7 @@ void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, con
     for (const int d : dims) {
       const int64_t choice = left % choices(d);
       left /= choices(d);
-      placements[d] = choice > cuts ? base.placement(d) : Placement::Replicate();
+      placements[d] = choice > cuts ? *owners[d] : Placement::Replicate();
       if (choice > 0 && choice <= cuts) added.push_back({d, tensor_dims[choice - 1]});
     }
     const absl::StatusOr<Sharding> owned = Sharding::Create(base.mesh(), base.tensor(), placements);

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "meshift/placement.h"
+#include "placement/unit_dims.h"
 
 namespace meshift {
 namespace {
@@ -175,9 +177,10 @@ class Ends {
     for (int d = 0; d < end_.mesh().NumDims(); ++d) {
       if (end_.mesh().dim(d).size == 1) continue;
       const Placement& given = end_.placement(d);
-      const bool stays = given.IsAt() && near[d][given.coordinates()[0]] == MostOf(near[d]);
-      const Placement nearest =
-          stays ? Placement::At({given.coordinates()[0]}) : AtNearest(near[d]);
+      std::optional<int64_t> owner = OwnerOn(end_, d);
+      if (given.IsAt()) owner = given.coordinates()[0];
+      const bool stays = owner && near[d][*owner] == MostOf(near[d]);
+      const Placement nearest = stays ? Placement::At({*owner}) : AtNearest(near[d]);
       AddAll({{d, nearest}}, dims);
       all.emplace(d, nearest);
     }
