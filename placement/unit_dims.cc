@@ -22,6 +22,13 @@ std::optional<int64_t> OwnerOn(const Sharding& sharding, int mesh_dim) {
   return std::find_if(sizes.begin(), sizes.end(), holds) - sizes.begin();
 }
 
+std::optional<Placement> AsAt(const Sharding& sharding, int mesh_dim) {
+  const Placement& placement = sharding.placement(mesh_dim);
+  if (placement.IsAt()) return placement;
+  const std::optional<int64_t> owner = OwnerOn(sharding, mesh_dim);
+  return owner ? std::optional(Placement::At({*owner})) : std::nullopt;
+}
+
 bool HasManyOwners(const Sharding& sharding) {
   return std::any_of(sharding.placements().begin(), sharding.placements().end(),
                      [](const Placement& p) { return p.IsAt() && p.coordinates().size() > 1; });
@@ -33,12 +40,11 @@ Sharding WithOneOwner(const Sharding& sharding, const Sharding* prefer) {
     if (!placements[d].IsAt()) continue;
     const Placement::Sizes& owners = placements[d].coordinates();
     int64_t owner = owners.front();
-    if (prefer != nullptr) {
-      const int mesh_dim = static_cast<int>(d);
-      const Placement& preferred = prefer->placement(mesh_dim);
-      const auto common = std::find_if(owners.begin(), owners.end(), [&](int64_t i) {
-        return preferred.IsAt() ? preferred.Holds(i) : OwnerOn(*prefer, mesh_dim) == i;
-      });
+    const std::optional<Placement> preferred =
+        prefer != nullptr ? AsAt(*prefer, static_cast<int>(d)) : std::nullopt;
+    if (preferred) {
+      const auto common = std::find_if(owners.begin(), owners.end(),
+                                       [&](int64_t i) { return preferred->Holds(i); });
       if (common != owners.end()) owner = *common;
     }
     placements[d] = Placement::At({owner});

@@ -32,6 +32,10 @@ namespace meshift {
 // The coordinate that owns all of the mesh dim, if there is one. nullopt for mesh dims of size 1.
 std::optional<int64_t> OwnerOn(const Sharding& sharding, int mesh_dim);
 
+// The At of the coordinates that hold all of the mesh dim: the placement itself, or that of the
+// owner. nullopt: it is neither At nor owned.
+std::optional<Placement> AsAt(const Sharding& sharding, int mesh_dim);
+
 // Whether an At lists two or more coordinates.
 bool HasManyOwners(const Sharding& sharding);
 // The sharding in which each At with several coordinates keeps one: the first that `prefer`, a

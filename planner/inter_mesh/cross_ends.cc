@@ -116,11 +116,7 @@ void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, con
   const std::vector<int> tensor_dims = TensorDims(base);
   const auto cuts = static_cast<int64_t>(tensor_dims.size());
   std::vector<std::optional<Placement>> owners;  // by mesh dim
-  for (int d = 0; d < base.mesh().NumDims(); ++d) {
-    const Placement& p = base.placement(d);
-    owners.push_back(p.IsAt() ? std::optional(p) : std::nullopt);
-    if (const auto owner = OwnerOn(base, d)) owners.back() = Placement::At({*owner});
-  }
+  for (int d = 0; d < base.mesh().NumDims(); ++d) owners.push_back(AsAt(base, d));
   const auto choices = [&](int d) { return cuts + (owners[d] ? 2 : 1); };
   int64_t ways = 1;
   for (size_t i = 0; i < dims.size() && ways <= kMaxAssignments; ++i) ways *= choices(dims[i]);

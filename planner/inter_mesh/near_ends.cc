@@ -176,11 +176,11 @@ class Ends {
     Fixed all;
     for (int d = 0; d < end_.mesh().NumDims(); ++d) {
       if (end_.mesh().dim(d).size == 1) continue;
-      const Placement& given = end_.placement(d);
-      std::optional<int64_t> owner = OwnerOn(end_, d);
-      if (given.IsAt()) owner = given.coordinates()[0];
-      const bool stays = owner && near[d][*owner] == MostOf(near[d]);
-      const Placement nearest = stays ? Placement::At({*owner}) : AtNearest(near[d]);
+      Placement nearest = AtNearest(near[d]);
+      if (const std::optional<Placement> given = AsAt(end_, d)) {
+        const int64_t first = given->coordinates()[0];
+        if (near[d][first] == MostOf(near[d])) nearest = Placement::At({first});
+      }
       AddAll({{d, nearest}}, dims);
       all.emplace(d, nearest);
     }
