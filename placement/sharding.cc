@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,15 +30,6 @@
 
 namespace meshift {
 namespace {
-
-// The piece of `whole` at coordinate `index` of a mesh dim of size `mesh_size`.
-Interval PieceOf(const Interval& whole, const Placement& placement, int64_t mesh_size,
-                 int64_t index) {
-  if (!placement.IsRagged()) return Chunk(whole, mesh_size, index);
-  const Placement::Sizes& sizes = placement.sizes();
-  const int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + index, int64_t{0});
-  return {begin, begin + sizes[index]};
-}
 
 bool IsShardOf(const Placement& placement, int tensor_dim) {
   return placement.IsShard() && placement.tensor_dim() == tensor_dim;
@@ -302,8 +292,15 @@ absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
   MESHIFT_RETURN_IF_ERROR(CheckWholeBytes(mesh, tensor, placements, cuts));
   DropPlainSizes(tensor, &placements);
   const size_t hash = absl::HashOf(mesh, tensor.dtype, tensor.shape, placements, cuts);
-  return Sharding(std::make_shared<const Rep>(
-      Rep{hash, std::move(mesh), std::move(tensor), std::move(placements), std::move(cuts)}));
+  std::vector<std::vector<int64_t>> begins;
+  for (size_t t = 0; t < rank; ++t) {
+    if (cuts[t].empty() || !placements[cuts[t][0]].IsRagged()) continue;
+    begins.resize(rank);
+    begins[t] = BeginsOf(placements[cuts[t][0]].sizes());
+  }
+  return Sharding(
+      std::make_shared<const Rep>(Rep{hash, std::move(mesh), std::move(tensor),
+                                      std::move(placements), std::move(cuts), std::move(begins)}));
 }
 
 bool Sharding::IsEqual(const Rep& a, const Rep& b) {
@@ -394,7 +391,9 @@ Box Sharding::BoxAt(absl::Span<const int64_t> coordinate) const {
   for (size_t t = 0; t < box.size.size(); ++t) {
     Interval piece{0, box.size[t]};
     for (const int d : rep_->cuts[t]) {
-      piece = PieceOf(piece, placement(d), mesh().dim(d).size, coordinate[d]);
+      Cut cut{mesh().dim(d).size};
+      if (placement(d).IsRagged()) cut.begins = rep_->begins[t];
+      piece = cut.Piece(piece, coordinate[d]);
     }
     box.offset[t] = piece.begin;
     box.size[t] = piece.Length();

@@ -77,7 +77,8 @@ int64_t BytesOf(const Sharding& sharding) {
   auto bytes =
       static_cast<int64_t>(sizeof(Sharding) + dims * sizeof(Placement) + rank * sizeof(Cuts));
   for (const Placement& placement : sharding.placements()) {
-    bytes += std::ssize(placement.sizes()) * static_cast<int64_t>(sizeof(int64_t));
+    // A ragged cut also has the begins of its pieces.
+    bytes += 2 * std::ssize(placement.sizes()) * static_cast<int64_t>(sizeof(int64_t));
   }
   return bytes;
 }

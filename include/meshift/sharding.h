@@ -172,11 +172,14 @@ class Sharding {
 
  private:
   struct Rep {
-    size_t hash;  // of the other fields: every redistribution looks up shardings
+    size_t hash;  // of mesh, tensor, placements and cuts: every redistribution looks up shardings
     DeviceMesh mesh;
     TensorType tensor;
     std::vector<Placement> placements;
     std::vector<Cuts> cuts;
+    // Per tensor dim: where the pieces of its ragged cut begin, and the end of the last one, or
+    // empty. Empty if no cut is ragged.
+    std::vector<std::vector<int64_t>> begins;
   };
   static bool IsEqual(const Rep& a, const Rep& b);
   explicit Sharding(std::shared_ptr<const Rep> rep) : rep_(std::move(rep)) {}

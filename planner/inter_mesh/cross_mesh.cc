@@ -46,8 +46,8 @@ constexpr int64_t kMaxOwnedWork = int64_t{1} << 26;
 // Units of the planner's budget (base/work_budget.h): per rank or piece in a lower bound, per rank
 // of a crossing, per message of a crossing.
 constexpr int64_t kBoundWork = 6;
-constexpr int64_t kRankWork = 12;
-constexpr int64_t kMessageWork = 8;
+constexpr int64_t kRankWork = 24;
+constexpr int64_t kMessageWork = 24;
 
 // The steps on one mesh. Not movable: the model refers to the problem.
 struct Half {
