@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/mutex.h"
@@ -61,6 +63,23 @@ class TraceRangeTest : public NcclEngineTest {
   // NVTX reads the pointer when the first range begins.
   static void SetUpTestSuite() { InitializeInjectionNvtx2_fnptr = &Attach; }
 };
+
+// The first ranges of the process: ThreadSanitizer finds a race if threads initialize NVTX.
+TEST_F(TraceRangeTest, SeveralThreadsMayBeginTheFirstRanges) {
+  constexpr int kThreads = 8;
+  std::barrier start(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&start] {
+      start.arrive_and_wait();
+      const TraceRange range("first");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const MutexLock lock(TheRanges().mutex);
+  EXPECT_EQ(TheRanges().begun["first"], kThreads);
+  EXPECT_EQ(TheRanges().open, 0);
+}
 
 TEST_F(TraceRangeTest, LaunchesHaveTheNamesOfTheirGroups) {
   Start(4);
