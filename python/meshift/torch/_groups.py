@@ -67,15 +67,16 @@ class World:
             if len(kept.rooms) >= MOST_REMEMBERED:
                 kept.rooms = {}
             if kept.memory.nbytes < num_bytes:
-                kept.memory = torch.empty(-(-num_bytes // 16) * 16, dtype=torch.uint8)
+                kept.memory = _new_memory(-(-num_bytes // 16) * 16)
                 kept.rooms = {}
-            room = kept.memory.narrow(0, 0, num_bytes).view(dtype).split(sizes)
+            with torch.inference_mode(False):  # later calls may be outside
+                room = kept.memory.narrow(0, 0, num_bytes).view(dtype).split(sizes)
             kept.rooms[sizes, dtype] = room
         return room
 
     def forget_room(self) -> None:
         """Drops the memory after a failed call, whose messages may still arrive."""
-        self._kept.memory = torch.empty(0, dtype=torch.uint8)
+        self._kept.memory = _new_memory(0)
         self._kept.rooms = {}
 
     def group(self, ranks: tuple[int, ...]) -> dist.ProcessGroup:
@@ -116,8 +117,14 @@ class _Kept(threading.local):
     """The memory for calls of one thread, and views of it by sizes and dtype."""
 
     def __init__(self) -> None:
-        self.memory = torch.empty(0, dtype=torch.uint8)
+        self.memory = _new_memory(0)
         self.rooms: dict[Any, Room] = {}
+
+
+def _new_memory(num_bytes: int) -> torch.Tensor:
+    """Memory of the CPU, also under torch.inference_mode() or another default device."""
+    with torch.inference_mode(False):
+        return torch.empty(num_bytes, dtype=torch.uint8, device="cpu")
 
 
 _worlds: weakref.WeakKeyDictionary[dist.ProcessGroup, World] = weakref.WeakKeyDictionary()

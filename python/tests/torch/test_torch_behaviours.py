@@ -1,6 +1,7 @@
 """Behaviours of PyTorch's redistribution that must hold under `use()` too, except for the
 collectives."""
 
+import functools
 import itertools
 import random
 import threading
@@ -329,6 +330,21 @@ def in_two_threads(rank):
 
 def test_threads_have_memory_of_their_own():
     processes(4, in_two_threads)
+
+
+def in_a_mode(rank, mode):
+    mesh = mesh_of((4,))
+    for before, after in [("P", "R"), ("S(0)", "S(1)")]:
+        x = make(mesh, before, (8, 12))
+        with mode():
+            function(x, after)
+        assert np.array_equal(array(function(x, after)), want(mesh, after, (8, 12)))
+
+
+@pytest.mark.parametrize("run", [threads, processes])
+@pytest.mark.parametrize("mode", [torch.inference_mode, functools.partial(torch.device, "meta")])
+def test_memory_outlives_the_mode_of_the_call_that_made_it(run, mode):
+    run(4, in_a_mode, mode)
 
 
 def conjugated(rank):
