@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from meshift.program import SPACE_SOURCE, Instruction, Location, Message
+from meshift.torch import _calls
 from meshift.torch._arithmetic import combine
 from meshift.torch._member import Member
 from meshift.torch._pieces import Call, Memory, Pieces, Step, View, one_exchange_bytes
@@ -24,13 +25,16 @@ _NATIVE_OPS = {
     "max": dist.ReduceOp.MAX,
     "product": dist.ReduceOp.PRODUCT,
 }
+# Indexed by whether the call leaves unfinished work.
+_GATHERS = [_calls.all_gather(leave) for leave in (False, True)]
+_SWAPS = [_calls.all_to_all(leave) for leave in (False, True)]
 
 
 class Collectives(Member):
     """Steps of the member `me` of a group of `size`.
 
-    If the backend may not support the dtype, bytes are sent by all_gather_into_tensor and
-    all_to_all_single. Some reductions are computed here, in the order of members: those of dtypes
+    If the backend may not support the dtype, bytes are sent in gathers and all-to-alls.
+    Some reductions are computed here, in the order of members: those of dtypes
     outside NATIVE_DTYPES, those by and, or and xor, averages of 16-bit floats (unless NCCL can
     divide by the group's size), and reduce_scatters of unequal blocks. `exact`: so are min and max
     of floats.
@@ -53,6 +57,13 @@ class Collectives(Member):
         recvs, joined_recvs, recv_counts = self._messages(at.recvs)
         if joined_sends is not None and joined_recvs is not None:
             src, dst = joined_sends, joined_recvs
+            if not at.sends and not at.recvs:  # the other members may have messages
+
+                def without_messages(pieces: Pieces, leave: bool) -> dist.Work | None:
+                    empty = src(pieces)
+                    return self._swap(empty, empty, recv_counts, send_counts, leave)
+
+                return _call(without_messages)
             return _call(
                 lambda pieces, leave: self._swap(
                     dst(pieces), src(pieces), recv_counts, send_counts, leave
@@ -112,9 +123,7 @@ class Collectives(Member):
                 lambda pieces, leave: self._gather(dst(pieces), src(pieces), blocks, leave)
             )
         return _call(
-            lambda pieces, leave: dist.all_gather_into_tensor(
-                dst(pieces), src(pieces), group=self._alive(), async_op=leave
-            )
+            lambda pieces, leave: _GATHERS[leave](self._alive(), dst(pieces), src(pieces))
         )
 
     def all_reduce(self, at: Instruction) -> list[Step]:
@@ -124,15 +133,15 @@ class Collectives(Member):
         in_place = at.src == at.dst
         if native is not None:
             reduce_op, rest = native
+            reductions = [_calls.all_reduce(reduce_op, leave) for leave in (False, True)]
 
             def by_backend(pieces: Pieces, leave: bool) -> dist.Work | None:
                 out = dst(pieces)
                 if not in_place:
                     out.copy_(src(pieces))
-                leave = leave and rest == 1
-                work = dist.all_reduce(out, reduce_op, group=self._alive(), async_op=leave)
+                work = reductions[leave and rest == 1](self._alive(), [out])
                 _divide(out, rest)
-                return work  # type: ignore[no-any-return]
+                return work
 
             return _call(by_backend)
         if count * size * self._width <= one_exchange_bytes(size):
@@ -166,15 +175,13 @@ class Collectives(Member):
         src, dst = self._memory.view(at.src, sum(blocks)), self._memory.view(at.dst, mine)
         if native is not None and len(set(blocks)) == 1:
             reduce_op, rest = native
+            reductions = [_calls.reduce_scatter(reduce_op, leave) for leave in (False, True)]
 
             def by_backend(pieces: Pieces, leave: bool) -> dist.Work | None:
                 out = dst(pieces)
-                leave = leave and rest == 1
-                work = dist.reduce_scatter_tensor(
-                    out, src(pieces), reduce_op, group=self._alive(), async_op=leave
-                )
+                work = reductions[leave and rest == 1](self._alive(), out, src(pieces))
                 _divide(out, rest)
-                return work  # type: ignore[no-any-return]
+                return work
 
             return _call(by_backend)
         scratch = self._memory.take_scratch(mine * self._size)
@@ -210,8 +217,8 @@ class Collectives(Member):
         self,
         dst: torch.Tensor,
         src: torch.Tensor,
-        recv_counts: Sequence[int],
-        send_counts: Sequence[int],
+        recv_counts: list[int],
+        send_counts: list[int],
         leave: bool = False,
     ) -> dist.Work | None:
         """Sends send_counts[i] elements to member i, and receives recv_counts[i] from it."""
@@ -219,12 +226,10 @@ class Collectives(Member):
             dst, src = dst.view(torch.uint8), src.view(torch.uint8)
             recv_counts = [count * self._width for count in recv_counts]
             send_counts = [count * self._width for count in send_counts]
-        return dist.all_to_all_single(  # type: ignore[no-any-return]
-            dst, src, list(recv_counts), list(send_counts), group=self._alive(), async_op=leave
-        )
+        return _SWAPS[leave](self._alive(), dst, src, recv_counts, send_counts)
 
     def _gather(
-        self, dst: torch.Tensor, src: torch.Tensor, blocks: Sequence[int], leave: bool = False
+        self, dst: torch.Tensor, src: torch.Tensor, blocks: list[int], leave: bool = False
     ) -> dist.Work | None:
         """Sets dst to the blocks of all members, contiguous."""
         if len(set(blocks)) > 1:
@@ -233,13 +238,11 @@ class Collectives(Member):
             )
         if self._as_bytes:
             dst, src = dst.view(torch.uint8), src.view(torch.uint8)
-        return dist.all_gather_into_tensor(  # type: ignore[no-any-return]
-            dst, src, group=self._alive(), async_op=leave
-        )
+        return _GATHERS[leave](self._alive(), dst, src)
 
-    def _spread(self, dst: torch.Tensor, blocks: Sequence[int]) -> None:
+    def _spread(self, dst: torch.Tensor, blocks: list[int]) -> None:
         """Sends each member's block of dst to all others. Blocks are contiguous."""
-        self._gather(dst, dst.split(list(blocks))[self._me].clone(), blocks)
+        self._gather(dst, dst.split(blocks)[self._me].clone(), blocks)
 
     def _collected(self, scratch: torch.Tensor, src: torch.Tensor) -> list[torch.Tensor]:
         """Gathers all members' src, in order, into scratch, which has their total size."""
@@ -247,7 +250,7 @@ class Collectives(Member):
         return list(scratch.view(self._size, src.numel()))
 
     def _contributions(
-        self, scratch: torch.Tensor, src: torch.Tensor, blocks: Sequence[int]
+        self, scratch: torch.Tensor, src: torch.Tensor, blocks: list[int]
     ) -> list[torch.Tensor]:
         """Collects all members' contributions to this member's block, in order, in scratch.
 

@@ -25,6 +25,7 @@ from meshift.program import (
     Location,
     Message,
 )
+from meshift.torch._pieces import is_contiguous
 
 R = TypeVar("R", bound=Record)
 _REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce_in_order")
@@ -130,7 +131,7 @@ def _reading_the_source(
     (copy,) = at.copies
     if (copy.src.space, copy.dst.space) != (SPACE_SOURCE, SPACE_WORKSPACE):
         return None
-    if not _is_contiguous(copy.shape, copy.src_strides):
+    if not is_contiguous(copy.shape, copy.src_strides):
         return None
     if copy.src_strides != copy.dst_strides:
         return None
@@ -198,12 +199,3 @@ def _redirected(at: Instruction, spans: Spans, copied: Span, source: Location) -
 def _changed(record: R, **fields: object) -> R:
     names = type(record).__slots__
     return type(record)(*(fields.get(name, getattr(record, name)) for name in names))
-
-
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    expected = 1
-    for n, stride in zip(reversed(shape), reversed(strides)):
-        if n != 1 and stride != expected:
-            return False
-        expected *= n
-    return True

@@ -1,6 +1,6 @@
 """The memory of a program, and the order of its calls.
 
-    memory = Memory([0, 48, 24, 16], width=4)  # bytes: the call's state has none; then source, ...
+    memory = Memory([(), (4, 3), (2, 3), (4,)], width=4)  # the call's state has no shape
     part = memory.part(Location(SPACE_SOURCE, 8), 6)
     part.view(pieces)                          # a flat tensor of 6 elements
 
@@ -9,14 +9,15 @@ Nothing is checked: sizes and offsets must be multiples of `width`.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
-from meshift.program import SPACE_SOURCE, Location
+from meshift.program import SPACE_SOURCE, Copy, Location
 
-# The call's state; then source, target, workspace and scratch: flat tensors of one dtype.
+# The call's state; then source, target, workspace and scratch: contiguous tensors of one dtype.
 Pieces = Sequence[Any]
 # Returns the unfinished work, if the second argument allows the call to leave any.
 Call = Callable[[Pieces, bool], Optional[dist.Work]]
@@ -50,21 +51,50 @@ class Part(NamedTuple):
 
 
 class Memory:
-    """Makes parts of the pieces. `scratch`: the number of scratch elements needed so far."""
+    """Makes views of the pieces. `scratch`: the number of scratch elements needed so far.
 
-    def __init__(self, sizes: Sequence[int], width: int) -> None:
-        """`sizes`: bytes of the pieces, without scratch. `width`: bytes of an element."""
-        self._sizes = [size // width for size in sizes]
+    On a CPU a view takes as long as a small copy, so none is made of a whole piece.
+    """
+
+    def __init__(self, shapes: Sequence[Sequence[int]], width: int) -> None:
+        """`shapes`: of the pieces, without scratch. `width`: bytes of an element."""
+        self._shapes = [tuple(shape) for shape in shapes]
         self._width = width
         self.scratch = 0
 
+    def box(self, at: Location, shape: Sequence[int], strides: Sequence[int]) -> View:
+        """The view of the box at this place; strides in elements."""
+        space, offset = at.space, at.offset // self._width
+        shape = tuple(shape)
+        if self._is_piece(at, shape, strides) and shape == self._shapes[space]:
+            return lambda pieces: pieces[space]
+        if offset == 0:
+            return lambda pieces: pieces[space].as_strided(shape, strides)
+        # The offset of as_strided counts from the start of the storage.
+        return lambda pieces: pieces[space].as_strided(
+            shape, strides, offset + pieces[space].storage_offset()
+        )
+
+    def copy(self, copy: Copy) -> tuple[View, View]:
+        """The views of the target and the source of a copy."""
+        shape, strides = copy.shape, (copy.dst_strides, copy.src_strides)
+        if all(is_contiguous(shape, one) for one in strides):
+            for at in (copy.dst, copy.src):
+                if self._is_piece(at, shape, strides[0]):
+                    shape = self._shapes[at.space]
+                    strides = (contiguous_strides(shape),) * 2
+        return self.box(copy.dst, shape, strides[0]), self.box(copy.src, shape, strides[1])
+
+    def _is_piece(self, at: Location, shape: Sequence[int], strides: Sequence[int]) -> bool:
+        """Whether the box has all elements of a piece, in their order."""
+        if at.space == SCRATCH or at.offset != 0 or not is_contiguous(shape, strides):
+            return False
+        return math.prod(shape) == math.prod(self._shapes[at.space])
+
     def part(self, at: Location | None, count: int) -> Part:
         assert at is not None
-        space, offset = at.space, at.offset // self._width
-        place = (space, offset, offset + count)
-        if offset == 0 and count == self._sizes[space]:
-            return Part(lambda pieces: pieces[space], place)
-        return Part(lambda pieces: pieces[space].narrow(0, offset, count), place)
+        offset = at.offset // self._width
+        return Part(self.box(at, (count,), (1,)), (at.space, offset, offset + count))
 
     def view(self, at: Location | None, count: int) -> View:
         return self.part(at, count).view
@@ -84,20 +114,19 @@ class Memory:
 
     def scratch_blocks(self, counts: Sequence[int]) -> list[Part]:
         self.scratch = max(self.scratch, sum(counts))
-        if not self.scratch:  # scratch may be empty
-            return [self.part(Location(SPACE_SOURCE, 0), 0) for _ in counts]
-        parts, offset = [], 0
-        for count in counts:
-            parts.append(_of_scratch(offset, count))
-            offset += count
-        return parts
+        # Scratch may be empty.
+        return self.blocks(Location(SCRATCH if self.scratch else SPACE_SOURCE, 0), counts)
 
 
-def _of_scratch(offset: int, count: int) -> Part:
-    return Part(
-        lambda pieces: pieces[SCRATCH].narrow(0, offset, count),
-        (SCRATCH, offset, offset + count),
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    return all(
+        n == 1 or stride == expected
+        for n, stride, expected in zip(shape, strides, contiguous_strides(shape))
     )
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 class Step(NamedTuple):

@@ -1,6 +1,6 @@
 """Compiles programs to lists of calls of torch and torch.distributed.
 
-    run = Executable(program, groups, torch.float32, (8, 6), exact=False)
+    run = Executable(program, groups, torch.float32, ((8, 6), (16, 3)), exact=False)
     target = run(source, room, tag=7)
 
 On gloo collectives are made of messages, which are faster than gloo's own collectives.
@@ -30,7 +30,7 @@ from meshift.torch._pieces import (
     Pieces,
     Place,
     Step,
-    View,
+    contiguous_strides,
     in_order,
 )
 from meshift.torch._specs import TORCH_DTYPES
@@ -51,17 +51,17 @@ class Executable:
         program: Program,
         groups: Sequence[Connections | None],
         dtype: torch.dtype,
-        target_shape: Sequence[int],
+        shapes: tuple[tuple[int, ...], tuple[int, ...]],
         exact: bool,
     ) -> None:
-        """`groups`: for program.groups, None where this rank is not a member. `exact`: min and max
-        of floats follow docs/dtypes.md, also for zeros and NaNs."""
+        """`groups`: for program.groups, None where this rank is not a member. `shapes`: of this
+        rank's source and target. `exact`: min and max of floats follow docs/dtypes.md, also for
+        zeros and NaNs."""
         self.dtype = dtype
-        self.target_shape = tuple(target_shape)
+        self._target = shapes[1], contiguous_strides(shapes[1])
         width = dtype.itemsize
         self._workspace = -(-program.workspace_bytes // width)
-        sizes = (0, program.source_bytes, program.target_bytes, self._workspace * width)
-        memory = Memory(sizes, width)
+        memory = Memory([(), *shapes, (self._workspace,)], width)
         compiler = _Compiler(program.groups, groups, dtype, memory, exact)
         instructions = without_moves(program.instructions, program.groups, width)
         steps = [step for at in instructions for step in compiler.compile(at)]
@@ -97,10 +97,10 @@ class Executable:
     def _pieces(
         self, source: torch.Tensor, room: Sequence[torch.Tensor] | None, tag: int
     ) -> tuple[torch.Tensor, Pieces]:
-        target = source.new_empty(self.target_shape)
+        target = source.new_empty_strided(*self._target)
         state = CallState(tag) if self._by_messages else None
         workspace, scratch = (None, None) if room is None else room
-        return target, (state, source.view(-1), target.view(-1), workspace, scratch)
+        return target, (state, source, target, workspace, scratch)
 
 
 class _Compiler:
@@ -125,7 +125,7 @@ class _Compiler:
         if at.dtype is not None and TORCH_DTYPES.get(at.dtype) != self._dtype:
             raise NotImplementedError(f"an instruction on {at.dtype} in a program of {self._dtype}")
         if at.kind == "copy":
-            return [_copies(at.copies, self._width)]
+            return [self._copies(at.copies)]
         if at.kind == "fill_zero":
             zeros = self._memory.part(at.dst, at.count // self._width)
             return [_local(lambda pieces: zeros.view(pieces).zero_(), zeros)]
@@ -145,6 +145,27 @@ class _Compiler:
             raise NotImplementedError(f"torch cannot run the instruction {at.kind}")
         *steps, last = getattr(by, at.kind)(at)
         return [*steps, last._replace(call=counted(last.call, at.kind))]
+
+    def _copies(self, copies: Sequence[Copy]) -> Step:
+        places = [
+            self._reach(at, copy.shape, strides)
+            for copy in copies
+            for at, strides in ((copy.src, copy.src_strides), (copy.dst, copy.dst_strides))
+        ]
+        pairs = [self._memory.copy(copy) for copy in _merged(copies, self._width)]
+
+        def call(pieces: Pieces, leave: bool) -> None:
+            for target, source in pairs:
+                target(pieces).copy_(source(pieces))
+
+        return Step(call, places)
+
+    def _reach(self, at: Location, shape: Sequence[int], strides: Sequence[int]) -> Place:
+        offset = at.offset // self._width
+        if 0 in shape:
+            return at.space, offset, offset
+        last = sum((n - 1) * stride for n, stride in zip(shape, strides))
+        return at.space, offset, offset + 1 + last
 
     def _reduce_in_order(self, at: Instruction) -> Step:
         assert at.src is not None
@@ -174,78 +195,39 @@ def _call(run: Callable[[Pieces], Any]) -> Call:
     return call
 
 
-def _copies(copies: Sequence[Copy], width: int) -> Step:
-    boxes = [
-        (
-            copy.src.space,
-            copy.src.offset // width,
-            copy.dst.space,
-            copy.dst.offset // width,
-            copy.shape,
-            copy.src_strides,
-            copy.dst_strides,
-        )
-        for copy in copies
-    ]
-    places = [
-        place
-        for src, src_offset, dst, dst_offset, shape, src_strides, dst_strides in boxes
-        for place in (
-            _reach(src, src_offset, shape, src_strides),
-            _reach(dst, dst_offset, shape, dst_strides),
-        )
-    ]
-    pairs = [
-        (_box(dst, dst_offset, shape, dst_strides), _box(src, src_offset, shape, src_strides))
-        for src, src_offset, dst, dst_offset, shape, src_strides, dst_strides in _merged(boxes)
-    ]
-
-    def call(pieces: Pieces, leave: bool) -> None:
-        for target, source in pairs:
-            target(pieces).copy_(source(pieces))
-
-    return Step(call, places)
-
-
-def _box(space: int, offset: int, shape: Sequence[int], strides: Sequence[int]) -> View:
-    if offset == 0:
-        return lambda pieces: pieces[space].as_strided(shape, strides)
-    # The offset of as_strided counts from the start of the storage.
-    return lambda pieces: pieces[space].as_strided(
-        shape, strides, offset + pieces[space].storage_offset()
-    )
-
-
-def _reach(space: int, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Place:
-    if 0 in shape:
-        return space, offset, offset
-    return space, offset, offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides))
-
-
-def _merged(boxes: list[Any]) -> list[Any]:
+def _merged(copies: Sequence[Copy], width: int) -> list[Copy]:
     """Merges equal boxes at equal distances into one box with one more dim."""
-    merged: list[Any] = []
+    merged: list[Copy] = []
     i = 0
-    while i < len(boxes):
-        src, src_offset, dst, dst_offset, *rest = boxes[i]
-        run = 1
-        steps = None
-        while i + run < len(boxes):
-            other = boxes[i + run]
-            if [other[0], other[2], *other[4:]] != [src, dst, *rest]:
+    while i < len(copies):
+        one, run, steps = copies[i], 1, (0, 0)
+        for before, after in zip(copies[i:], copies[i + 1 :]):
+            distances = _distances(before, after, width)
+            if distances is None or (run > 1 and distances != steps):
                 break
-            distance = (other[1] - boxes[i + run - 1][1], other[3] - boxes[i + run - 1][3])
-            if min(distance) < 0 or (steps is not None and distance != steps):
-                break
-            steps = distance
+            steps = distances
             run += 1
-        if run > 1 and steps is not None:
-            shape, src_strides, dst_strides = rest
-            rest = [
-                (run, *shape),
-                (steps[0], *src_strides),
-                (steps[1], *dst_strides),
-            ]
-        merged.append((src, src_offset, dst, dst_offset, *rest))
+        if run > 1:
+            one = Copy(
+                one.src,
+                one.dst,
+                (run, *one.shape),
+                (steps[0], *one.src_strides),
+                (steps[1], *one.dst_strides),
+            )
+        merged.append(one)
         i += run
     return merged
+
+
+def _distances(one: Copy, other: Copy, width: int) -> tuple[int, int] | None:
+    """The distances in elements between their sources and targets; None if their boxes differ or a
+    distance is negative."""
+    boxes = [
+        (copy.src.space, copy.dst.space, copy.shape, copy.src_strides, copy.dst_strides)
+        for copy in (one, other)
+    ]
+    src, dst = other.src.offset - one.src.offset, other.dst.offset - one.dst.offset
+    if boxes[0] != boxes[1] or min(src, dst) < 0:
+        return None
+    return src // width, dst // width

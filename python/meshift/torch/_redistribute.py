@@ -120,7 +120,9 @@ class Redistribution:
         self._agreement = agreement
         # The tag of the last call's messages, so that no call receives leftovers of a failed one.
         self._tag = int(plan.fingerprint[:7], 16)
-        self._executable = Executable(program, groups, self.dtype, target_shape, exact)
+        self._executable = Executable(
+            program, groups, self.dtype, (self.source_shape, target_shape), exact
+        )
 
     def run(self, local: torch.Tensor, async_op: bool = False) -> torch.Tensor:
         """Returns the target's local tensor; `local` itself if nothing changes.
