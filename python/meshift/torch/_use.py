@@ -31,9 +31,18 @@ _NAME = "redistribute_local_tensor"
 # The first and the last minor version of PyTorch for which replacing the function was tested.
 _FIRST, _LAST = (2, 6), (2, 15)
 
+
+
+class _Context:
+    """An open context. Contexts with equal settings differ."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+
 _lock = threading.RLock()
-# The settings of the open contexts, the innermost last, and the replaced functions.
-_open: list[Settings] = []
+# The open contexts, the innermost last, and the replaced functions.
+_open: list[_Context] = []
 _replaced: list[tuple[Any, str, Callable[..., torch.Tensor]]] = []
 
 
@@ -49,16 +58,16 @@ def use(promise: str = "replicas", topology: Topology = None) -> Iterator[None]:
     records PyTorch's steps. RuntimeError: this version of PyTorch was not tested.
     """
     _require_known_torch()
-    settings = settings_of(promise, topology)
+    context = _Context(settings_of(promise, topology))
     with _lock:
         if not _open:
             _replace()
-        _open.append(settings)
+        _open.append(context)
     try:
         yield
     finally:
         with _lock:
-            _open.remove(settings)
+            _open.remove(context)
             if not _open:
                 _put_back()
 
@@ -140,7 +149,7 @@ def _standing_in_for(original: Callable[..., torch.Tensor]) -> Callable[..., tor
 def _innermost() -> Settings | None:
     # Another thread may close the last context at any moment.
     try:
-        return _open[-1]
+        return _open[-1].settings
     except IndexError:
         return None
 

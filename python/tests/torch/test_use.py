@@ -172,6 +172,8 @@ def inner_promise(rank):
     with meshift.torch.use():
         first = call()
         with meshift.torch.use(promise="ordered"):
+            with meshift.torch.use():
+                pass
             ordered = call()
         again = call()
     return first, ordered, again, oracle.ordered_sum(source.parts).tobytes()
