@@ -68,6 +68,10 @@ class Memory:
         shape = tuple(shape)
         if self._is_piece(at, shape, strides) and shape == self._shapes[space]:
             return lambda pieces: pieces[space]
+        return self._strided(space, offset, shape, strides)
+
+    @staticmethod
+    def _strided(space: int, offset: int, shape: Sequence[int], strides: Sequence[int]) -> View:
         if offset == 0:
             return lambda pieces: pieces[space].as_strided(shape, strides)
         # The offset of as_strided counts from the start of the storage.
@@ -94,7 +98,11 @@ class Memory:
     def part(self, at: Location | None, count: int) -> Part:
         assert at is not None
         offset = at.offset // self._width
-        return Part(self.box(at, (count,), (1,)), (at.space, offset, offset + count))
+        place = (at.space, offset, offset + count)
+        if at.space == SPACE_SOURCE:
+            # torch calls a tensor of at most one element contiguous whatever its strides are.
+            return Part(self._strided(at.space, offset, (count,), (1,)), place)
+        return Part(self.box(at, (count,), (1,)), place)
 
     def view(self, at: Location | None, count: int) -> View:
         return self.part(at, count).view

@@ -36,6 +36,13 @@ def test_a_part_is_flat_and_begins_at_its_offset(shape):
             assert torch.equal(part.view(pieces), want)
 
 
+def test_a_part_of_a_source_with_odd_strides_is_flat():
+    memory = Memory([(), (1,), (1,), (0,)], 4)
+    pieces = [None, torch.arange(9.0)[4::3][:1], torch.zeros(1), torch.zeros(0)]
+    part = memory.part(Location(SPACE_SOURCE, 0), 1).view(pieces)
+    assert part.stride() == (1,) and part.item() == 4
+
+
 def test_no_view_is_made_of_a_whole_piece():
     pieces = pieces_of((4, 6), (4, 6), (24,))
     memory = Memory([(), (4, 6), (4, 6), (24,)], 4)
