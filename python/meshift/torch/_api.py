@@ -29,25 +29,30 @@ def redistribute(
 
     `promise`: "none", "replicas", "batch-invariant" or "ordered" (docs/reproducibility.md).
     `topology`: the machine, for instance "h100"; None: all links are equal. `async_op`: the last
-    collective may still run when this returns; the first use of the local tensor waits for it.
-    Under torch.compile a call is one operator of the graph from PyTorch 2.15 on, and `async_op` has
-    no effect there; earlier versions break the graph here.
+    collective may still run when this returns; the first use of the local tensor waits for it. It
+    has no effect on gloo, before PyTorch 2.15, and under torch.compile. There a call is one
+    operator of the graph from PyTorch 2.15 on; earlier versions break the graph here.
 
     Differentiable, any number of times. As with DTensor, the gradient of a partial tensor is not
     made partial again. Collective: all ranks of the mesh call it, with equal arguments.
 
-    TypeError: `dtensor` is not a DTensor. ValueError: invalid placements, an unknown promise or
-    topology, or this rank's local tensor does not match its placements. NotImplementedError: a
-    dtype or placement that Meshift does not have. Disagreement: ranks asked for different plans, or
-    another rank refused its arguments; the message says which. DeadlineExceededError: a rank is
-    missing when the ranks compare their plans.
+    TypeError: `dtensor` is not a DTensor, or a placement is no Placement. ValueError: invalid
+    placements, an unknown promise or topology, or this rank's local tensor does not match its
+    placements. NotImplementedError: a dtype or placement that Meshift does not have. Disagreement:
+    ranks asked for different plans, or another rank refused its arguments; the message says which.
+    DeadlineExceededError: a rank is missing when the ranks compare their plans.
     """
     if not isinstance(dtensor, DTensor):
         raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
     source = dtensor._spec
     world = current_world()
+    placements = tuple(placements)
     key = (source, *placements, promise, topology)
-    found = world.asked.get(key)
+    try:
+        found = world.asked.get(key)
+    except TypeError:  # an argument cannot be hashed
+        _target_spec(dtensor, placements)
+        raise
     if found is None:
         if len(world.asked) >= MOST_REMEMBERED:
             world.asked.clear()

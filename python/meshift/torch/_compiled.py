@@ -18,6 +18,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 from meshift.torch._groups import current_world
 from meshift.torch._redistribute import Settings, local_shape, make_plan, redistribute_local
+from meshift.torch._version import TORCH_VERSION
 
 # From this version on, a graph takes placements as arguments; earlier ones break it here.
 _OPAQUE_FROM = (2, 15)
@@ -69,8 +70,7 @@ def _(local: torch.Tensor, number: int) -> torch.Tensor:
 def keep_in_graphs(function: Callable[..., object]) -> None:
     """Makes torch.compile call the function without tracing it, if its arguments can be in a
     graph."""
-    numbers = torch.__version__.split("+")[0].split(".")[:2]
-    if tuple(int(number) for number in numbers if number.isdigit()) >= _OPAQUE_FROM:
+    if TORCH_VERSION >= _OPAQUE_FROM:
         torch.compiler.allow_in_graph(function)
     else:  # raises an error if fullgraph=True forbids the break
         function._torchdynamo_disable = True  # type: ignore[attr-defined]

@@ -22,6 +22,7 @@ from meshift.torch._agreement import Agreement
 from meshift.torch._groups import World, current_world, is_gloo
 from meshift.torch._program import Connections, Executable
 from meshift.torch._specs import ranks_of, sharding_of
+from meshift.torch._version import TORCH_VERSION
 
 Topology = Union[str, "meshift.Topology", None]
 # A topology for gloo's messages over TCP between processes of one machine, measured by
@@ -33,6 +34,9 @@ _GLOO = (
 )
 # The number of cached redistributions per mesh; the oldest is evicted first.
 _MOST_KEPT = 2048
+# PyTorch 2.6 crashes where an unfinished work is registered from Python. Later versions up to this
+# one were not tried.
+_REGISTERS_WORK = TORCH_VERSION >= (2, 15)
 PROMISES = ("none", "replicas", "batch-invariant", "ordered")
 
 
@@ -145,7 +149,7 @@ class Redistribution:
             local = local.resolve_conj().resolve_neg()
         run = self._executable
         try:
-            if async_op:
+            if async_op and _REGISTERS_WORK:
                 return self._start(local, tag)
             return run(local, None if run.room is None else self._world.room(run.room, local), tag)
         except BaseException as error:

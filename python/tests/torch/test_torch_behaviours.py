@@ -272,8 +272,9 @@ def asynchronous(rank):
         assert np.array_equal(array(result), oracle.full_tensor((9, 9), seed=i))
 
 
-def test_asynchronous_results_are_waited_for():
-    processes(4, asynchronous)
+@pytest.mark.parametrize("run", [threads, processes])
+def test_asynchronous_results_are_waited_for(run):
+    run(4, asynchronous)
 
 
 def own_groups(rank):
@@ -345,6 +346,26 @@ def in_a_mode(rank, mode):
 @pytest.mark.parametrize("mode", [torch.inference_mode, functools.partial(torch.device, "meta")])
 def test_memory_outlives_the_mode_of_the_call_that_made_it(run, mode):
     run(4, in_a_mode, mode)
+
+
+def with_odd_strides(rank, dtype, count):
+    mesh = mesh_of((2,))
+    long = torch.arange(1, 20).to(getattr(torch, dtype))
+    local = long[rank::3][:count]
+    assert local.stride() == (3,)
+    spec = {"run_check": False, "shape": (2 * count,), "stride": (1,)}
+    x = torch.distributed.tensor.DTensor.from_local(local, mesh, placements("S(0)"), **spec)
+    result = function(x, "R").to_local()
+    assert torch.equal(result, torch.cat([long[i::3][:count] for i in range(2)]))
+    y = torch.distributed.tensor.DTensor.from_local(local, mesh, placements("P"), run_check=False)
+    assert torch.equal(function(y, "R").to_local(), sum(long[i::3][:count] for i in range(2)))
+
+
+@pytest.mark.parametrize("run", [threads, processes])
+@pytest.mark.parametrize("dtype", ["int16", "complex64", "float32"])
+@pytest.mark.parametrize("count", [0, 1])
+def test_contiguous_tensors_with_odd_strides(run, dtype, count):
+    run(2, with_odd_strides, dtype, count)
 
 
 def conjugated(rank):

@@ -14,6 +14,7 @@ from harness import (
     function,
     make,
     mesh_of,
+    placements,
     problems,
     processes,
     run_as,
@@ -241,11 +242,14 @@ def refused(rank):
     for text, error, match in REFUSED:
         with pytest.raises(error, match=match):
             function(x, text)
-    for wrong, match in [(["R", "R"], "str"), ([None, None], "None")]:
+    wrongs = [(["R", "R"], "str"), ([None, None], "None"), ([[], []], "list, not a Placement")]
+    for wrong, match in wrongs:
         with pytest.raises(TypeError, match=match):
             meshift.torch.redistribute(x, wrong)
     with pytest.raises(TypeError, match="DTensor"):
         meshift.torch.redistribute(torch.ones(3), [])
+    once = (placement for placement in placements("R,R"))
+    assert np.array_equal(array(meshift.torch.redistribute(x, once)), array(function(x, "R,R")))
     with pytest.raises(ValueError, match="ordred"):
         function(x, "R,R", promise="ordred")
     with pytest.raises(ValueError, match="h1000"):
