@@ -14,7 +14,7 @@ SHAPES = [(), (3,), (4, 6), (1, 5, 1), (2, 3, 4), (0, 3)]
 
 
 def pieces_of(*shapes):
-    """Source, target and workspace, each behind seven other elements of its storage."""
+    """Source, target and workspace, each after seven other elements of its storage."""
     made = [None]
     for i, shape in enumerate(shapes):
         count = math.prod(shape)
