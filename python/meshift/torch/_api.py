@@ -36,11 +36,11 @@ def redistribute(
     Differentiable, any number of times. As with DTensor, the gradient of a partial tensor is not
     made partial again. Collective: all ranks of the mesh call it, with equal arguments.
 
-    TypeError: `dtensor` is not a DTensor, or a placement is no Placement. ValueError: invalid
-    placements, an unknown promise or topology, or this rank's local tensor does not match its
-    placements. NotImplementedError: a dtype or placement that Meshift does not have. Disagreement:
-    ranks asked for different plans, or another rank refused its arguments; the message says which.
-    DeadlineExceededError: a rank is missing when the ranks compare their plans.
+    TypeError: `dtensor` is not a DTensor, or one of `placements` not a Placement. ValueError:
+    invalid placements, an unknown promise or topology, or this rank's local tensor does not match
+    its placements. NotImplementedError: a dtype or placement that Meshift does not have.
+    Disagreement: ranks asked for different plans, or another rank refused its arguments; the
+    message says which. DeadlineExceededError: a rank is missing when the ranks compare their plans.
     """
     if not isinstance(dtensor, DTensor):
         raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
