@@ -33,11 +33,10 @@ _SWAPS = [_calls.all_to_all(leave) for leave in (False, True)]
 class Collectives(Member):
     """Steps of the member `me` of a group of `size`.
 
-    If the backend may not support the dtype, bytes are sent in gathers and all-to-alls.
-    Some reductions are computed here, in the order of members: those of dtypes
-    outside NATIVE_DTYPES, those by and, or and xor, averages of 16-bit floats (unless NCCL can
-    divide by the group's size), and reduce_scatters of unequal blocks. `exact`: so are min and max
-    of floats.
+    If the backend may not support the dtype, bytes are sent in gathers and all-to-alls. Some
+    reductions are computed here, in the order of members: those of dtypes outside NATIVE_DTYPES,
+    those by and, or and xor, averages of 16-bit floats (unless NCCL can divide by the group's
+    size), and reduce_scatters of unequal blocks. `exact`: so are min and max of floats.
     """
 
     def __init__(
@@ -57,13 +56,6 @@ class Collectives(Member):
         recvs, joined_recvs, recv_counts = self._messages(at.recvs)
         if joined_sends is not None and joined_recvs is not None:
             src, dst = joined_sends, joined_recvs
-            if not at.sends and not at.recvs:  # the other members may have messages
-
-                def without_messages(pieces: Pieces, leave: bool) -> dist.Work | None:
-                    empty = src(pieces)
-                    return self._swap(empty, empty, recv_counts, send_counts, leave)
-
-                return _call(without_messages)
             return _call(
                 lambda pieces, leave: self._swap(
                     dst(pieces), src(pieces), recv_counts, send_counts, leave

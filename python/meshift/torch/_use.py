@@ -32,7 +32,6 @@ _NAME = "redistribute_local_tensor"
 _FIRST, _LAST = (2, 6), (2, 15)
 
 
-
 class _Context:
     """An open context. Contexts with equal settings differ."""
 
