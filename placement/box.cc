@@ -33,6 +33,8 @@ std::string Box::ToString() const {
 }
 
 Box Intersect(const Box& a, const Box& b) {
+  // A box of another tensor rank is empty: of a scalar that a rank does not hold, for example.
+  if (a.size.size() != b.size.size()) return a.IsEmpty() ? a : b;
   Box common = a;
   for (size_t i = 0; i < a.size.size(); ++i) {
     const Interval part = Intersect(Along(a, i), Along(b, i));
@@ -43,6 +45,7 @@ Box Intersect(const Box& a, const Box& b) {
 }
 
 int64_t CommonElements(const Box& a, const Box& b) {
+  if (a.size.size() != b.size.size()) return 0;
   int64_t elements = 1;
   for (size_t k = 0; k < a.size.size(); ++k) elements *= CommonIndices(Along(a, k), Along(b, k));
   return elements;
@@ -50,6 +53,7 @@ int64_t CommonElements(const Box& a, const Box& b) {
 
 bool Contains(const Box& outer, const Box& inner) {
   if (inner.IsEmpty()) return true;
+  if (outer.size.size() != inner.size.size()) return false;
   for (size_t i = 0; i < inner.size.size(); ++i) {
     if (!Along(outer, i).Contains(Along(inner, i))) return false;
   }

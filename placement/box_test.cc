@@ -62,6 +62,13 @@ TEST(Box, RankZeroIsOneElement) {
   EXPECT_FALSE(scalar.IsEmpty());
   EXPECT_EQ(scalar.ToString(), "[]");
   EXPECT_EQ(Intersect(scalar, scalar), scalar);
+  // A rank has this box of a scalar that it does not hold.
+  const Box none{{0}, {0}};
+  EXPECT_EQ(Intersect(scalar, none), none);
+  EXPECT_EQ(Intersect(none, scalar), none);
+  EXPECT_EQ(CommonElements(none, scalar), 0);
+  EXPECT_FALSE(Contains(none, scalar));
+  EXPECT_TRUE(Contains(scalar, none));
   EXPECT_TRUE(Contains(scalar, scalar));
   EXPECT_TRUE(IsContiguousIn(scalar, scalar));
   EXPECT_EQ(OffsetIn(scalar, scalar), 0);

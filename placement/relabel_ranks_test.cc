@@ -49,6 +49,12 @@ TEST(RelabelRanks, RanksKeepWhatTheyHave) {
             "c=2,d=2@0,2,1,3");
 }
 
+// A rank that holds no part of a scalar has a box with one dim.
+TEST(RelabelRanks, OwnersOfScalars) {
+  EXPECT_EQ(Relabelled("f32[] on a=1 as R", "f32[] on b=2 as At(1)"), "b=2@1,0");
+  EXPECT_EQ(Relabelled("f32[] on a=2 as At(0)", "f32[] on b=2@1,0 as At(0)"), "b=2");
+}
+
 TEST(RelabelRanks, EqualOrdersStay) {
   EXPECT_EQ(Relabelled("f32[8] on a=4 as R", "f32[8] on b=4@2,0,3,1 as S(0)"), "b=4@2,0,3,1");
   EXPECT_EQ(Relabelled("f32[8] on a=2 as S(0)", "f32[8] on b=2@7,5 as S(0)"), "b=2@7,5");

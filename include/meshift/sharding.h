@@ -62,7 +62,8 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-// The intersection; if it is empty, a box with a size of 0. REQUIRES: equal numbers of dims.
+// The intersection; if it is empty, a box with a size of 0. REQUIRES: equal numbers of dims, or one
+// of them is empty.
 Box Intersect(const Box& a, const Box& b);
 int64_t CommonElements(const Box& a, const Box& b);  // of Intersect(a, b); REQUIRES as there
 // Whether every element of `inner` is in `outer` (true if `inner` is empty). REQUIRES: equal
