@@ -1,6 +1,7 @@
 #include "meshift/planner.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -140,6 +141,25 @@ TEST(PlannerTest, PlansOfManyDimsEnd) {
                             "S(2),S(0),S(3),R,S(1)", {.topology = *Topology::Parse("nvlink=4")});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->steps().back().after, plan->to());
+}
+
+// Limits that no plan keeps to are the caller's error, not the planner's.
+TEST(PlannerTest, ValuesBeyondTheirLimitAreRefused) {
+  const DeviceMesh two = *DeviceMesh::Parse("a=2");
+  const absl::StatusOr<Plan> both =
+      MakePlan(*Sharding::Parse("i32[5,2]", two, "S(0){4,1}"),
+               *Sharding::Parse("f64[5,2]", two, "S(0)"), {.max_memory = 64, .max_value = 8});
+  EXPECT_EQ(both.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(
+      std::string(both.status().message()),
+      testing::HasSubstr("no plan keeps to max_value = 8, and none beyond it to max_memory = 64"));
+  const DeviceMesh three = *DeviceMesh::Parse("a=3");
+  const absl::StatusOr<Plan> owners =
+      MakePlan(*Sharding::Parse("i32[1,2,2]", three, "At(0)"),
+               *Sharding::Parse("f64[1,2,2]", three, "At(0,2)"), {.max_value = 8});
+  EXPECT_EQ(owners.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(owners.status().message()),
+              testing::HasSubstr("no plan keeps to max_value = 8"));
 }
 
 TEST(PlannerTest, AMillionRanksAreNotListed) {

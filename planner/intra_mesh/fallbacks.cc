@@ -25,7 +25,12 @@ absl::StatusOr<Path> FindBeyondRule(const MeshProblem& on_mesh, const CostModel&
   const TransitionRules rules = WithAnyValue(on_mesh.choice.rules);
   absl::StatusOr<Path> path =
       MeshPaths(on_mesh.problem, model, options, rules, on_mesh.groups, on_mesh.memory).Cheapest();
-  if (!path.ok()) return refusal;
+  if (!path.ok()) {
+    if (!options.max_value || !options.max_memory || !absl::IsInternal(refusal)) return refusal;
+    return FailedPrecondition(
+        "no plan keeps to max_value = {}, and none beyond it to max_memory = {}",
+        *options.max_value, *options.max_memory);
+  }
   if (!options.max_value) return path;
   const ValueRule rule(on_mesh.problem, options.max_value);
   std::string why;

@@ -13,6 +13,7 @@
 #include "planner/cost/cost.h"
 #include "planner/cost/lower_bound.h"
 #include "planner/intra_mesh/assemble.h"
+#include "planner/intra_mesh/fallbacks.h"
 #include "planner/intra_mesh/mesh_paths.h"
 #include "planner/intra_mesh/mesh_problem.h"
 #include "planner/plan/memory_limit.h"
@@ -114,9 +115,13 @@ absl::StatusOr<Plan> PlanThroughOneOwner(const Sharding& from, const Sharding& t
     if (leg.is_slice) {
       path.moves = {{StepOp::kSlice, on_mesh.problem.target()}};
     } else {
-      MESHIFT_ASSIGN_OR_RETURN(path, MeshPaths(on_mesh.problem, model, unlimited,
-                                               on_mesh.choice.rules, groups, on_mesh.memory)
-                                         .Cheapest());
+      const TransitionRules& rules = on_mesh.choice.rules;
+      absl::StatusOr<Path> found =
+          MeshPaths(on_mesh.problem, model, unlimited, rules, groups, on_mesh.memory).Cheapest();
+      if (!found.ok() && rules.max_value != INT64_MAX && !budget.exhausted()) {
+        found = FindBeyondRule(on_mesh, model, unlimited, found.status());
+      }
+      MESHIFT_ASSIGN_OR_RETURN(path, std::move(found));
       why = on_mesh.choice.why;
       plan.NoteValuesBeyond(on_mesh.problem, path, on_mesh.choice);
     }
