@@ -3,10 +3,27 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/checked_math.h"
 #include "base/status.h"
 #include "meshift/status.h"
 
 namespace meshift {
+namespace {
+
+// The most rows that a piece has which mesh dim d cuts. REQUIRES: the mesh dim cuts a tensor dim.
+int64_t MostRowsCutBy(const Sharding& sharding, int d) {
+  const int k = sharding.placement(d).tensor_dim();
+  int64_t rows = sharding.shape()[k];
+  for (const int outer : sharding.CutsOf(k)) {
+    if (outer == d) break;
+    const Placement& p = sharding.placement(outer);
+    rows = p.IsRagged() ? *std::max_element(p.sizes().begin(), p.sizes().end())
+                        : CeilDiv(rows, sharding.mesh().dim(outer).size);
+  }
+  return rows;
+}
+
+}  // namespace
 
 std::optional<int64_t> OwnerOn(const Sharding& sharding, int mesh_dim) {
   const Placement& placement = sharding.placement(mesh_dim);
@@ -15,7 +32,11 @@ std::optional<int64_t> OwnerOn(const Sharding& sharding, int mesh_dim) {
     if (placement.coordinates().size() > 1) return std::nullopt;
     return placement.coordinates().front();
   }
-  if (!placement.IsRagged()) return std::nullopt;
+  if (!placement.IsShard()) return std::nullopt;
+  if (!placement.IsRagged()) {
+    // A ceil cut leaves a single row to coordinate 0.
+    return MostRowsCutBy(sharding, mesh_dim) == 1 ? std::optional<int64_t>(0) : std::nullopt;
+  }
   const Placement::Sizes& sizes = placement.sizes();
   const auto holds = [](int64_t size) { return size > 0; };
   if (std::count_if(sizes.begin(), sizes.end(), holds) != 1) return std::nullopt;
@@ -57,6 +78,14 @@ Sharding WithOneOwner(const Sharding& sharding, const Sharding* prefer) {
 }
 
 UnitDims UnitDims::Of(absl::Span<const Sharding* const> shardings) {
+  UnitDims units = Of(shardings, /*ceil_cuts=*/true);
+  if (shardings.empty() || units.size() + shardings[0]->shape().size() <= kMaxTensorRank) {
+    return units;
+  }
+  return Of(shardings, /*ceil_cuts=*/false);
+}
+
+UnitDims UnitDims::Of(absl::Span<const Sharding* const> shardings, bool ceil_cuts) {
   std::vector<DeviceMesh> meshes;
   for (const Sharding* sharding : shardings) {
     if (std::find(meshes.begin(), meshes.end(), sharding->mesh()) == meshes.end()) {
@@ -65,13 +94,26 @@ UnitDims UnitDims::Of(absl::Span<const Sharding* const> shardings) {
   }
   UnitDims units;
   for (const DeviceMesh& mesh : meshes) {
+    std::vector<const Sharding*> on_mesh;
+    for (const Sharding* s : shardings) {
+      if (s->mesh() == mesh) on_mesh.push_back(s);
+    }
     for (int d = 0; d < mesh.NumDims(); ++d) {
       const auto owns = [&](const Sharding* s) {
-        return s->mesh() == mesh && (s->placement(d).IsAt() || OwnerOn(*s, d));
+        const Placement& p = s->placement(d);
+        const bool may_own =
+            p.IsRagged() || (ceil_cuts && (s == on_mesh.front() || s == on_mesh.back()));
+        return p.IsAt() || (may_own && OwnerOn(*s, d));
       };
-      if (std::any_of(shardings.begin(), shardings.end(), owns)) units.dims_.emplace_back(mesh, d);
+      if (std::any_of(on_mesh.begin(), on_mesh.end(), owns)) units.dims_.emplace_back(mesh, d);
     }
   }
+  return units;
+}
+
+UnitDims UnitDims::On(const DeviceMesh& mesh) const {
+  UnitDims units = *this;
+  std::erase_if(units.dims_, [&](const auto& dim) { return !(dim.first == mesh); });
   return units;
 }
 
@@ -118,6 +160,24 @@ absl::StatusOr<Sharding> UnitDims::Expand(const Sharding& sharding) const {
 
 Sharding UnitDims::Collapse(const Sharding& expanded,
                             absl::Span<const Sharding* const> like) const {
+  for (const Sharding* sharding : like) {
+    if (!(sharding->mesh() == expanded.mesh())) continue;
+    const absl::StatusOr<Sharding> same = Expand(*sharding);
+    if (same.ok() && *same == expanded) return *sharding;
+  }
+  // Cuts as in `like` where they leave the same boxes; else its ragged cuts alone.
+  for (const bool ceil_cuts : {true, false}) {
+    const absl::StatusOr<Sharding> noted = Collapse(expanded, like, ceil_cuts);
+    if (!noted.ok()) continue;
+    const absl::StatusOr<Sharding> same = Expand(*noted);
+    if (same.ok() && *same == expanded) return *noted;
+  }
+  return Collapse(expanded, {}, false).value();
+}
+
+absl::StatusOr<Sharding> UnitDims::Collapse(const Sharding& expanded,
+                                            absl::Span<const Sharding* const> like,
+                                            bool ceil_cuts) const {
   const TensorType tensor{expanded.dtype(),
                           Shape(expanded.shape().begin() + size(), expanded.shape().end())};
   std::vector<Cuts> cuts;
@@ -126,37 +186,31 @@ Sharding UnitDims::Collapse(const Sharding& expanded,
     cuts.emplace_back(of.begin(), of.end());
   }
   std::vector<Placement> placements;
-  std::vector<Placement> noted;  // as in `like`
-  std::vector<Cuts> noted_cuts = cuts;
   for (int d = 0; d < expanded.mesh().NumDims(); ++d) {
     const Placement& p = expanded.placement(d);
     if (!p.IsShard() || p.tensor_dim() >= size()) {
       placements.push_back(p.IsShard() ? Placement::RaggedShard(p.tensor_dim() - size(), p.sizes())
                                        : p);
-      noted.push_back(placements.back());
       continue;
     }
     // A ceil cut leaves the one index to coordinate 0.
     const auto one = std::find(p.sizes().begin(), p.sizes().end(), 1);
     const int64_t owner = p.IsRagged() ? one - p.sizes().begin() : 0;
     placements.push_back(Placement::At({owner}));
-    noted.push_back(placements.back());
     for (const Sharding* sharding : like) {
-      if (!(sharding->mesh() == expanded.mesh()) || !sharding->placement(d).IsShard() ||
-          OwnerOn(*sharding, d) != owner) {
+      const Placement& noted = sharding->placement(d);
+      if (!(sharding->mesh() == expanded.mesh()) || OwnerOn(*sharding, d) != owner ||
+          !(noted.IsRagged() || (ceil_cuts && noted.IsShard()))) {
         continue;
       }
-      noted.back() = sharding->placement(d);
-      Cuts& of = noted_cuts[noted.back().tensor_dim()];
-      of.insert(of.begin(), d);
+      // A ragged cut is the outermost one; a ceil cut of single rows is the innermost one.
+      Cuts& of = cuts[noted.tensor_dim()];
+      of.insert(noted.IsRagged() ? of.begin() : of.end(), d);
+      placements.back() = noted;
       break;
     }
   }
-  // Two ragged cuts of one tensor dim are refused.
-  absl::StatusOr<Sharding> result =
-      Sharding::Create(expanded.mesh(), tensor, std::move(noted), std::move(noted_cuts));
-  if (result.ok()) return *std::move(result);
-  return Sharding::Create(expanded.mesh(), tensor, std::move(placements), std::move(cuts)).value();
+  return Sharding::Create(expanded.mesh(), tensor, std::move(placements), std::move(cuts));
 }
 
 }  // namespace meshift

@@ -7,9 +7,10 @@
 //   units.Collapse(expanded);    // At(1),S(0) again
 //
 // A mesh dim is *owned* if one of its coordinates holds all that its ranks hold: At with one
-// coordinate, or a ragged cut with one size above 0. Expanding adds one tensor dim of size 1 in
-// front for each owned mesh dim, and the mesh dim cuts it. The boxes have the same elements in the
-// same order. Two notations of one owner expand to one sharding.
+// coordinate, a ragged cut with one size above 0, or a ceil cut of pieces of one row. Expanding
+// adds one tensor dim of size 1 in front for each mesh dim that is owned in some sharding, and an
+// owned mesh dim cuts it. The boxes have the same elements in the same order. Two notations of one
+// owner expand to one sharding.
 //
 // At with several coordinates cannot be a cut and stays as it is. The planner replaces it before
 // (WithOneOwner). Internal to Meshift. An immutable value; safe for concurrent use.
@@ -44,23 +45,34 @@ Sharding WithOneOwner(const Sharding& sharding, const Sharding* prefer = nullptr
 
 class UnitDims {
  public:
-  // One unit dim for each mesh dim that is owned, or At, in any of these shardings, which may be on
-  // several meshes. In the order in which the meshes come first, then of mesh dims.
+  // One unit dim for each mesh dim that is At or owned by a ragged cut in any of these shardings,
+  // which may be on several meshes; and for each that a ceil cut owns in the first or in the last
+  // sharding on its mesh, unless the tensor would have more than kMaxTensorRank dims with these. In
+  // the order in which the meshes come first, then of mesh dims.
   static UnitDims Of(absl::Span<const Sharding* const> shardings);
+
+  // Those of one mesh.
+  UnitDims On(const DeviceMesh& mesh) const;
 
   bool empty() const { return dims_.empty(); }
   int size() const { return static_cast<int>(dims_.size()); }
   // Whether this is the unit dim of a mesh dim of `mesh`, which then is its number.
   std::optional<int> MeshDimOf(int unit, const DeviceMesh& mesh) const;
 
-  // UNIMPLEMENTED: the tensor would have more than kMaxTensorRank dims. REQUIRES: all owned mesh
-  // dims of the sharding are among the unit dims.
+  // UNIMPLEMENTED: the tensor would have more than kMaxTensorRank dims. REQUIRES: all mesh dims
+  // of the sharding that are At have unit dims.
   absl::StatusOr<Sharding> Expand(const Sharding& sharding) const;
-  // A mesh dim that cuts a unit dim becomes At; or the ragged cut of a sharding of `like` on the
-  // same mesh where that has the same owner. REQUIRES: `expanded` has these unit dims.
+  // The first sharding of `like` that expands to this one. If there is none, a mesh dim that cuts a
+  // unit dim becomes At, or the cut of a sharding of `like` on the same mesh
+  // that has the same owner, if the result expands to `expanded`. REQUIRES: `expanded` has these
+  // unit dims.
   Sharding Collapse(const Sharding& expanded, absl::Span<const Sharding* const> like = {}) const;
 
  private:
+  static UnitDims Of(absl::Span<const Sharding* const> shardings, bool ceil_cuts);
+  absl::StatusOr<Sharding> Collapse(const Sharding& expanded,
+                                    absl::Span<const Sharding* const> like, bool ceil_cuts) const;
+
   std::vector<std::pair<DeviceMesh, int>> dims_;  // mesh and mesh dim of each
 };
 

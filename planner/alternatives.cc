@@ -175,10 +175,8 @@ int64_t NsOf(const Plan& plan) { return SaturatingAdd(plan.total().est_ns, plan.
 
 std::vector<TimeParts> PartsOf(const Plan& plan, const Topology& topology) {
   std::vector<TimeParts> parts;
-  const Sharding* before = &plan.from();
-  for (const Step& step : plan.steps()) {
-    parts.push_back(TimePartsOf(*before, step, topology));
-    before = &step.after;
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    parts.push_back(TimePartsOf(plan, static_cast<int>(i), topology));
   }
   return parts;
 }

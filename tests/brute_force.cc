@@ -223,7 +223,8 @@ void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
                                 Name(options.reproducibility), Name(options.ragged_sizes),
                                 options.reduce_block, graph.ScratchBytes());
   for (int i = 0; i < problem.num_stages(); ++i) key += fmt::format(" {}", Name(problem.dtype(i)));
-  if (key == measured_for_ && !problem.HasRagged()) return;
+  if (problem.HasRagged()) key.clear();  // what a state means depends on source and target
+  if (key == measured_for_ && !key.empty()) return;
   measured_.clear();
   measured_for_ = std::move(key);
 }

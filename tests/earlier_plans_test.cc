@@ -15,6 +15,7 @@
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
+#include "placement/unit_dims.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
 #include "planner/graph/state.h"
@@ -90,7 +91,9 @@ TEST_P(EarlierPlansTest, AreNotCheaper) {
     if (number % kNumShards != GetParam()) continue;
     if (number / kNumShards % testkit::TestFraction() != 0) continue;
     const Earlier earlier = Parse(line);
-    const Problem problem = *Problem::Create(earlier.from, earlier.to);
+    // That search knew no owners.
+    const Problem problem = *Problem::Create(earlier.from, earlier.to, /*reduce_dtype=*/{},
+                                             /*ends_at_crossing=*/false, UnitDims());
     const ReductionChoice choice = *ChooseReductions(problem, earlier.options);
     const CostModel model(problem, earlier.options.topology,
                           CostOptionsOf(earlier.options, choice));

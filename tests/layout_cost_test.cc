@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/checked_math.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
@@ -62,24 +61,6 @@ std::string LayoutOf(const Sharding& sharding) {
   return text;
 }
 
-// Whether a ceil cut divides pieces of one row, so that only coordinate 0 holds anything. The
-// planner does not see that this is At(0).
-bool CutsSingleRows(const Sharding& sharding) {
-  for (size_t k = 0; k < sharding.shape().size(); ++k) {
-    int64_t rows = sharding.shape()[k];
-    for (const int d : sharding.CutsOf(static_cast<int>(k))) {
-      const Placement& p = sharding.placement(d);
-      if (p.IsRagged()) {
-        rows = *std::max_element(p.sizes().begin(), p.sizes().end());
-        continue;
-      }
-      if (rows <= 1) return true;
-      rows = CeilDiv(rows, sharding.mesh().dim(d).size);
-    }
-  }
-  return false;
-}
-
 // All shardings of the tensor on the mesh, by layout.
 std::map<std::string, std::vector<Sharding>> Layouts(const DeviceMesh& mesh, const Shape& shape) {
   std::vector<std::string> texts = {""};
@@ -98,7 +79,7 @@ std::map<std::string, std::vector<Sharding>> Layouts(const DeviceMesh& mesh, con
   std::map<std::string, std::vector<Sharding>> layouts;
   for (const std::string& text : texts) {
     const auto sharding = Sharding::Parse(TensorType{DType::kF32, shape}, mesh, text);
-    if (!sharding.ok() || CutsSingleRows(*sharding)) continue;
+    if (!sharding.ok()) continue;
     layouts[LayoutOf(*sharding)].push_back(*sharding);
   }
   return layouts;

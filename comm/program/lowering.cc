@@ -342,7 +342,7 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
     return InvalidArgument("step {}: {}", fault->step, fault->message);
   }
   const UnitDims units = UnitDimsOf(plan.fields());
-  // A ragged cut with one owner is lowered like other ragged cuts where that is possible.
+  // A cut with one owner is lowered like other cuts where that is possible.
   if (units.empty() || !HasAt(plan.fields())) {
     absl::StatusOr<Program> program = LowerCuts(plan, rank, options);
     if (program.ok() || units.empty()) return program;

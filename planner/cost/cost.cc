@@ -239,7 +239,9 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   return traffic;
 }
 
-TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& topology) {
+TimeParts TimePartsOf(const Plan& plan, int index, const Topology& topology) {
+  const Step& step = plan.steps()[index];
+  const Sharding& before = index == 0 ? plan.from() : plan.steps()[index - 1].after;
   TimeParts parts;
   if (!IsCollective(step.op)) {
     parts.copies_ns = step.est_ns;
@@ -249,8 +251,10 @@ TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& 
     const Crossing crossing = Crossing::Of(before, step.after, topology);
     return MeasureCrossing(crossing, before, step.after, topology).time;
   }
-  // A problem whose source and target are those of the step.
-  const absl::StatusOr<Problem> problem = Problem::Create(before, step.after, before.dtype());
+  // A problem whose source and target are those of the step, with the owners of the whole plan.
+  const absl::StatusOr<Problem> problem =
+      Problem::Create(before, step.after, before.dtype(), /*ends_at_crossing=*/false,
+                      UnitDimsOf(plan.fields()).On(before.mesh()));
   if (!problem.ok()) {  // not a step of a valid plan; even then the parts add up
     parts.links_ns = step.est_ns;
     return parts;

@@ -263,11 +263,11 @@ class CostModel {
   mutable absl::flat_hash_map<uint64_t, MovedLengths> lengths_;  // by tensor dim and lists
 };
 
-// The parts of the time of a step out of `before`, as plans for `topology` price it; also of a
-// crossing to another mesh. They add up to the step's `est_ns`, with one exception: if a limit on
+// The parts of the time of a step, as plans for `topology` price it; also of a crossing to another
+// mesh. They add up to the step's `est_ns`, with one exception: if a limit on
 // memory made the plan reduce in blocks with the costlier number of stages, they are the parts of
-// the cheaper one. REQUIRES: a step of a valid plan.
-TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& topology);
+// the cheaper one. REQUIRES: the plan is valid and has the step.
+TimeParts TimePartsOf(const Plan& plan, int step, const Topology& topology);
 
 }  // namespace meshift
 

@@ -146,12 +146,12 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
   if (IsEven(problem_, parent, cut)) return measure(StepSizes::kEven);
   const Traffic padded = measure(StepSizes::kPadded);
   if (!HasUnlikeBlocks(problem_, parent, cut)) return padded;
-  // The option is about ragged cuts. The block of an owner is never padded.
+  // The option is about ragged cuts, not about owners.
   bool owned = false;
   for (int k = 0; k < problem_.num_unit_dims(); ++k) owned |= cut.of[k].size > parent.of[k].size;
   if (!owned && options_.ragged == StepSizes::kPadded) return padded;
   const Traffic exact = measure(StepSizes::kExact);
-  if (owned || options_.ragged == StepSizes::kExact) return exact;
+  if (!owned && options_.ragged == StepSizes::kExact) return exact;
   return gather ? Choose(StepOp::kAllGather, cut_state, parent_state, padded, exact)
                 : Choose(StepOp::kReduceScatter, parent_state, cut_state, padded, exact);
 }

@@ -36,7 +36,8 @@ void CutLists::List::Insert(int at, int d) {
 }
 
 absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to,
-                                        std::optional<DType> reduce_dtype, bool ends_at_crossing) {
+                                        std::optional<DType> reduce_dtype, bool ends_at_crossing,
+                                        std::optional<UnitDims> unit_dims) {
   if (from.shape() != to.shape()) {
     return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
                            to.tensor().ToString());
@@ -50,7 +51,7 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
     return Unimplemented("no search for At of several coordinates, as in {}", end->ToString());
   }
   MESHIFT_RETURN_IF_ERROR(CheckCast(from.dtype(), to.dtype()));
-  UnitDims units = UnitDims::Of({&from, &to});
+  UnitDims units = unit_dims ? *std::move(unit_dims) : UnitDims::Of({&from, &to});
   Sharding cut_from = from;
   Sharding cut_to = to;
   if (!units.empty()) {

@@ -148,6 +148,8 @@ class Problem {
   // dims are reduced by the crossing, in the dtype of `to`, so that casts of contributions may
   // round. If it is `from`, whose cuts the planner chose itself, a cut may be gathered for a
   // partial average. Create() allows both at either end.
+  // `unit_dims`: of the mesh; they include those that UnitDims::Of() finds without ceil cuts.
+  // Default: those of `from` and `to`.
   //
   // INVALID_ARGUMENT: the shapes differ, a cast or a reduction does not exist, or `to` cannot be
   // reached from `from`. It cannot if the op of a partial mesh dim would change, a shard would
@@ -157,7 +159,8 @@ class Problem {
   // several coordinates. Messages name the value and the rule.
   static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype = std::nullopt,
-                                        bool ends_at_crossing = false);
+                                        bool ends_at_crossing = false,
+                                        std::optional<UnitDims> unit_dims = std::nullopt);
 
   int num_dims() const { return static_cast<int>(sizes_.size()); }
   int64_t size(int d) const { return sizes_[d]; }

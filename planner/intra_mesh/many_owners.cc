@@ -16,6 +16,7 @@
 #include "planner/intra_mesh/fallbacks.h"
 #include "planner/intra_mesh/mesh_paths.h"
 #include "planner/intra_mesh/mesh_problem.h"
+#include "planner/plan/expanded_plan.h"
 #include "planner/plan/memory_limit.h"
 
 namespace meshift {
@@ -142,7 +143,12 @@ absl::StatusOr<Plan> PlanThroughOneOwner(const Sharding& from, const Sharding& t
   if (options.max_memory && whole.total.peak_bytes > *options.max_memory) {
     return memory.Refusal(*options.max_memory, whole.total.workspace_bytes, /*is_least=*/true);
   }
-  if (HasManyOwners(to)) whole.steps.back().after = to;
+  if (HasManyOwners(to)) {
+    Step& last = whole.steps.back();
+    last.after = to;
+    const Sharding& before = whole.steps.size() > 1 ? whole.steps.end()[-2].after : from;
+    last.tensor_dims = ChangedTensorDims(before, to);
+  }
   return Plan::Seal(std::move(whole));
 }
 

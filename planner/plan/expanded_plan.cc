@@ -123,8 +123,9 @@ StepOp OpFor(const Step& step, const Sharding& before) {
 }
 
 UnitDims UnitDimsOf(const PlanFields& plan) {
-  std::vector<const Sharding*> shardings = {&plan.from, &plan.to};
+  std::vector<const Sharding*> shardings = {&plan.from};
   for (const Step& step : plan.steps) shardings.push_back(&step.after);
+  shardings.push_back(&plan.to);
   return UnitDims::Of(shardings);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "meshift/device_mesh.h"
@@ -13,24 +14,29 @@
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
 #include "placement/cuts.h"
+#include "placement/unit_dims.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/expanded_plan.h"
 
 namespace meshift {
 namespace {
 
-// By tensor dim: the mesh dims of the cuts that the step removes, and of those that it adds. Then
-// the mesh dims whose At it changes.
-std::vector<MovedMeshDims> MovedDimsOf(const Sharding& before, const Sharding& after) {
+// By tensor dim: the mesh dims of the cuts that the step removes, and of those that it adds. In a
+// plan with At, unit dims are tensor dims too.
+std::vector<MovedMeshDims> MovedDimsOf(const Plan& plan, Sharding before, Sharding after) {
   std::vector<MovedMeshDims> moved;
+  if (HasAt(plan.fields())) {
+    const UnitDims units = UnitDimsOf(plan.fields());
+    absl::StatusOr<Sharding> cut_before = units.Expand(before);
+    absl::StatusOr<Sharding> cut_after = units.Expand(after);
+    if (cut_before.ok() && cut_after.ok()) {
+      before = *std::move(cut_before);
+      after = *std::move(cut_after);
+    }
+  }
   for (int k = 0; k < static_cast<int>(before.shape().size()); ++k) {
     const StepCuts cuts = CutsOfStep(before, after, k);
     moved.push_back({cuts.before.mesh_dims, cuts.after.mesh_dims});
-  }
-  for (int d = 0; d < before.mesh().NumDims(); ++d) {
-    if (before.placement(d).IsAt() && before.placement(d) != after.placement(d)) {
-      moved.push_back({{d}, {}});
-    }
   }
   return moved;
 }
@@ -193,7 +199,7 @@ void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
   const auto emit = [&](const Coordinate& to, int64_t elements) {
     if (to != me && elements > 0) fn(mesh.RankAt(to), Bytes(before.dtype(), elements));
   };
-  const std::vector<MovedMeshDims> moved = MovedDimsOf(before, step.after);
+  const std::vector<MovedMeshDims> moved = MovedDimsOf(plan, before, step.after);
   if (step.op == StepOp::kPermute) {
     emit(TakerOf(mesh, moved, me), mine.NumElements());
     return;

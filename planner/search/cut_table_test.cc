@@ -104,7 +104,7 @@ TEST(CutTableTest, AcrossAreDimsThatTheTargetDoesNotCut) {
   CutTable of_empty(empty);
   EXPECT_EQ(of_empty.Across(of_empty.Append(CutTable::kNoCuts, 0), 0), 0u);
   // Only b=0 holds something, whatever tensor dim b cuts, and all ranks need something.
-  const Problem owned = MakeProblem("a=2,b=2", "f32[1,8]", "R,S(0)", "R,S(1)");
+  const Problem owned = MakeProblem("a=2,b=2", "f32[1,8]", "R,P", "R,S(1)");
   CutTable of_owned(owned);
   const CutTable::List b = of_owned.Append(CutTable::kNoCuts, 1);
   EXPECT_EQ(of_owned.Across(b, 0), 0b10u);

@@ -44,6 +44,7 @@ Layouts::Layouts(const Problem& problem, const CostModel& model)
     ++outermost_;
   }
   target_ = DecodeUncached(problem.target());
+  for (int unit = 0; unit < problem.num_unit_dims(); ++unit) owned_dims_ |= problem.MayCut(unit);
   last_decoded_ = target_;
 }
 
@@ -159,7 +160,8 @@ Lists Layouts::CutTowardsTarget(Lists lists, DimMask dims, int spare) {
     }
   }
   for (; dims != 0; dims &= dims - 1) {
-    lists[spare] = table_.Append(lists[spare], __builtin_ctz(dims));
+    const int d = __builtin_ctz(dims);
+    if (MayCutCeil(spare, lists[spare], d)) lists[spare] = table_.Append(lists[spare], d);
   }
   return lists;
 }

@@ -10,6 +10,9 @@
 // outermost first. Layouts are built one cut at a time. The items that a step moves are a product
 // over tensor dims (step_bounds.h), so that each further layout costs a few multiplications.
 //
+// A mesh dim with a unit dim (placement/unit_dims.h) makes no ceil cut of pieces of one row: its
+// cut of the unit dim is the same layout.
+//
 // The number of layouts is exponential in the mesh dims; the problem's budget limits the work. The
 // problem and the model must outlive this. Internal to the planner; not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_LAYOUTS_H_
@@ -95,7 +98,8 @@ class Layouts {
 
   // Adds each mesh dim of `dims` to one of `lists`. A list that is a prefix of the target's list
   // gets the target's next cuts, as long as `dims` has them. The other mesh dims are appended to
-  // list `spare`, in ascending order. REQUIRES: num_lists() > 0; no list has a mesh dim of `dims`.
+  // list `spare`, in ascending order, where layouts may have these cuts. REQUIRES:
+  // num_lists() > 0; no list has a mesh dim of `dims`.
   Lists CutTowardsTarget(Lists lists, DimMask dims, int spare);
   // The list of the largest tensor dim that may be cut, and of the outermost one longer than 1 (if
   // none is longer: of the innermost).
@@ -145,13 +149,19 @@ class Layouts {
     for (DimMask dims = pool & may_cut; dims != 0; dims &= dims - 1) {
       const int d = __builtin_ctz(dims);
       const DimMask left = pool & ~(DimMask{1} << d);
-      fn(table_.Append(list, d), left);
+      if (MayCutCeil(i, list, d)) fn(table_.Append(list, d), left);
       if (list != CutTable::kNoCuts || !problem_.HasRagged()) continue;
       for (const CutSizes sizes : {CutSizes::kSource, CutSizes::kTarget}) {
         if (!problem_.HasCut(d, bounds_.tensor_dim(i), sizes)) continue;
         fn(table_.Append(list, d, sizes), left);
       }
     }
+  }
+  // Whether layouts may have a ceil cut by mesh dim d that follows `list`.
+  bool MayCutCeil(int i, List list, int d) {
+    const int k = bounds_.tensor_dim(i);
+    return !HasDim(owned_dims_, d) || k < problem_.num_unit_dims() ||
+           table_.Along(list, k).longest != 1;
   }
   uint32_t OwnersOf(const Lists& lists) {  // CutTable::Pieces::owners
     uint32_t owners = 0;
@@ -169,6 +179,7 @@ class Layouts {
   int largest_ = 0;
   int outermost_ = 0;
   bool is_empty_ = false;      // the tensor
+  DimMask owned_dims_ = 0;     // the mesh dims that have a unit dim
   bool any_relabels_ = false;  // MayRelabel() of all lists
   DecodedState target_;
   DecodedState last_decoded_;  // cache: the last state decoded, since calls repeat

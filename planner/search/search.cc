@@ -271,8 +271,9 @@ void CheapestSearch::FindIncumbent() {
   const Lists scattered =
       layouts_.CutTowardsTarget(view.lists, view.reducible, layouts_.outermost());
   const uint64_t reduced = layouts_.target().partial_code;
-  Finish(rules_.scatters ? Walk(sliced, StepOp::kReduceScatter, reduced, scattered)
-                         : Walk(sliced, StepOp::kAllReduce, reduced, view.lists));
+  const bool scatters = rules_.scatters && (view.reducible & ~layouts_.DimsOf(scattered)) == 0;
+  Finish(scatters ? Walk(sliced, StepOp::kReduceScatter, reduced, scattered)
+                  : Walk(sliced, StepOp::kAllReduce, reduced, view.lists));
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ class StepLoads {
         index_(i),
         step_(plan.steps()[i]),
         topology_(topology),
-        algorithm_(TimePartsOf(Before(plan, i), step_, topology).algorithm),
+        algorithm_(TimePartsOf(plan, i, topology).algorithm),
         on_link_(on_link),
         on_rank_(on_rank) {}
 

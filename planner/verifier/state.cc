@@ -45,16 +45,27 @@ bool IsOwned(const Sharding& sharding, int d) {
   const Placement& placement = sharding.placement(d);
   if (sharding.mesh().dim(d).size == 1) return false;
   if (placement.IsAt()) return true;
-  if (!placement.IsRagged()) return false;
-  const Sizes& sizes = placement.sizes();
-  return std::count(sizes.begin(), sizes.end(), 0) + 1 == std::ssize(sizes);
+  if (placement.IsRagged()) {
+    const Sizes& sizes = placement.sizes();
+    return std::count(sizes.begin(), sizes.end(), 0) + 1 == std::ssize(sizes);
+  }
+  if (!placement.IsShard()) return false;
+  // The largest piece that the mesh dim cuts has one row.
+  const absl::Span<const int> cuts = sharding.CutsOf(placement.tensor_dim());
+  int64_t piece = sharding.shape()[placement.tensor_dim()];
+  for (size_t i = 0; cuts[i] != d; ++i) {
+    const int64_t n = sharding.mesh().dim(cuts[i]).size;
+    const Sizes& sizes = sharding.placement(cuts[i]).sizes();
+    piece = sizes.empty() ? (piece + n - 1) / n : *std::max_element(sizes.begin(), sizes.end());
+  }
+  return piece == 1;
 }
 
 MeshShape::MeshShape(const Sharding& sharding, OwnerDims o)
     : mesh(sharding.mesh()),
       shape(sharding.shape()),
       empty(std::find(shape.begin(), shape.end(), 0) != shape.end()),
-      owners(o) {
+      owners(std::move(o)) {
   shape.insert(shape.begin(), owners.num, 1);
   for (const DeviceMesh::Dim& dim : mesh.dims()) sizes.push_back(dim.size);
 }
@@ -103,7 +114,9 @@ State StateOf(const Sharding& sharding, const MeshShape& mesh_shape) {
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if (mesh.dim(d).size == 1) continue;
     const Placement& placement = sharding.placement(d);
-    if (mesh_shape.owners.num > 0 && IsOwned(sharding, d)) {
+    const bool may_own =
+        placement.IsAt() || placement.IsRagged() || Contains(mesh_shape.owners.ceil, d);
+    if (mesh_shape.owners.num > 0 && may_own && IsOwned(sharding, d)) {
       state.dims[d] = {.kind = DimState::Kind::kCut, .owned = true};
     } else if (placement.IsShard()) {
       state.dims[d].kind = DimState::Kind::kCut;
@@ -134,7 +147,9 @@ State StateOf(const Sharding& sharding, const MeshShape& mesh_shape) {
     const Placement& placement = sharding.placement(d);
     Sizes held(mesh.dim(d).size, 0);
     for (int64_t i = 0; i < std::ssize(held); ++i) {
-      held[i] = placement.IsAt() ? placement.Holds(i) : placement.sizes()[i] > 0;
+      held[i] = placement.IsAt()       ? placement.Holds(i)
+                : placement.IsRagged() ? placement.sizes()[i] > 0
+                                       : i == 0;
     }
     state.cuts[mesh_shape.OwnerDim(d)] = {d};
     state.sizes[mesh_shape.OwnerDim(d)] = std::move(held);

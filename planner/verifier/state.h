@@ -9,9 +9,10 @@
 // the sizes of its first cut's pieces change, all its cuts count as changed. Mesh dims of size 1
 // count as replicated. Sizes are in elements. Internal to the verifier.
 //
-// A mesh dim is owned if it is At, or a ragged cut with one size above 0. It cuts an *owner dim*: a
-// tensor dim of size 1 in front of the tensor's own. Each mesh dim has one. The owner's size is 1,
-// all others are 0. Where At has several coordinates, their pieces are all [0, 1).
+// A mesh dim is owned if it is At or a ragged cut with one size above 0, or if it is a ceil cut of
+// pieces of one row and OwnerDims says that these count. It cuts an *owner dim*: a tensor dim of
+// size 1 in front of the tensor's own. Each mesh dim has one. The owner's size is 1, all others are
+// 0. Where At has several coordinates, their pieces are all [0, 1).
 #ifndef MESHIFT_PLANNER_VERIFIER_STATE_H_
 #define MESHIFT_PLANNER_VERIFIER_STATE_H_
 
@@ -32,13 +33,14 @@ namespace meshift::verifier_internal {
 // box fewer than 2^63 bytes.
 using Int128 = __int128;
 
-// Whether mesh dim d of the sharding is owned.
+// Whether mesh dim d of the sharding is owned, if ceil cuts of pieces of one row count.
 bool IsOwned(const Sharding& sharding, int d);
 
 // The owner dims of a plan: those of mesh 0, then those of mesh 1. None if nothing is owned.
 struct OwnerDims {
   int num_before = 0;  // of the other mesh, before those of this one
   int num = 0;         // of all meshes
+  DimSet ceil;         // the mesh dims whose ceil cuts of pieces of one row are owned
 };
 
 // The mesh and the tensor's shape, which are the same at each step on one mesh.

@@ -32,12 +32,14 @@ Placement::Sizes SizesOf(const Sharding& s, int t) {
   return s.CutsOf(t).empty() ? Placement::Sizes() : s.placement(s.CutsOf(t)[0]).sizes();
 }
 
-// The indices along tensor dim t of the rank at a coordinate.
-Elements IndicesOf(const Sharding& s, const Coordinate& at, int t) {
+// The indices along tensor dim t of the rank at a coordinate; with `before`, those that this mesh
+// dim cuts.
+Elements IndicesOf(const Sharding& s, const Coordinate& at, int t, int before = -1) {
   Elements indices;
   for (int64_t i = 0; i < s.shape()[t]; ++i) indices.push_back(i);
   const Placement::Sizes sizes = SizesOf(s, t);
   for (const int d : s.CutsOf(t)) {
+    if (d == before) break;
     if (d != s.CutsOf(t)[0] || sizes.empty()) {
       indices = Chunk(indices, s.mesh().dim(d).size, at[d]);
       continue;
@@ -91,18 +93,38 @@ Placement::Sizes OwnersOf(const Sharding& s, int d) {
   return owners;
 }
 
-// The same layout with At(1) for S(0){0,8,0}.
+// The most indices along tensor dim t that a rank has before mesh dim d cuts them.
+size_t MostBefore(const Sharding& s, int t, int d) {
+  size_t most = 0;
+  for (int64_t p = 0; p < s.mesh().NumRanks(); ++p) {
+    const Coordinate at = s.mesh().CoordinateAt(p);
+    most = std::max(most, IndicesOf(s, at, t, d).size());
+  }
+  return most;
+}
+
+// The coordinate that a cut gives everything to; -1 if there is none.
+int64_t OwnerOfCut(const Sharding& s, int t, int d) {
+  if (!s.placement(d).IsRagged()) return MostBefore(s, t, d) == 1 ? 0 : -1;
+  const Placement::Sizes& sizes = s.placement(d).sizes();
+  const auto zeros = static_cast<size_t>(std::count(sizes.begin(), sizes.end(), 0));
+  if (zeros + 1 != sizes.size()) return -1;
+  return std::max_element(sizes.begin(), sizes.end()) - sizes.begin();
+}
+
+// The same layout with At(1) for S(0){0,8,0}, and At(0) where a plain cut divides single rows.
 Sharding WithOwners(const Sharding& s) {
   std::vector<Placement> placements(s.placements().begin(), s.placements().end());
-  std::vector<Cuts> orders;
+  std::vector<Cuts> orders(s.shape().size());
   for (int t = 0; t < static_cast<int>(s.shape().size()); ++t) {
-    orders.emplace_back(s.CutsOf(t).begin(), s.CutsOf(t).end());
-    const Placement::Sizes sizes = SizesOf(s, t);
-    const auto zeros = static_cast<size_t>(std::count(sizes.begin(), sizes.end(), 0));
-    if (zeros + 1 != sizes.size()) continue;
-    const auto owner = std::max_element(sizes.begin(), sizes.end()) - sizes.begin();
-    placements[orders[t][0]] = Placement::At({owner});
-    orders[t].erase(orders[t].begin());
+    for (const int d : s.CutsOf(t)) {
+      const int64_t owner = OwnerOfCut(s, t, d);
+      if (owner < 0) {
+        orders[t].push_back(d);
+      } else {
+        placements[d] = Placement::At({owner});
+      }
+    }
   }
   return Sharding::Create(s.mesh(), s.tensor(), std::move(placements), std::move(orders)).value();
 }

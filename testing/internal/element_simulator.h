@@ -60,7 +60,7 @@ class ElementSimulator {
 
   Sharding from_;  // as given
   Sharding to_;
-  Sharding before_;  // with At for ragged cuts that leave one owner
+  Sharding before_;  // with At for cuts that leave one owner
   Sharding after_;
   StepOp op_;
   DimSet mesh_dims_;
