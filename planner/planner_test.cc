@@ -91,6 +91,13 @@ TEST(PlannerTest, GoldenPlans) {
            {"a=2,b=2", "f32[64]", "At(1),S(0)", "S(0){0,64},S(0)", ""},
            {"a=2", "f32[8]", "S(0)", "S(0)", ""},
            {"a=1,b=1", "f32[8]", "S(0),P", "R,R", ""},
+           // Without elements all placements say the same.
+           {"a=2", "f32[0]", "P", "R", ""},
+           {"a=2,b=3", "f32[2,0]", "S(0),P", "At(1),S(1)", ""},
+           {"a=2", "f32[0]", "S(0)", "P(avg)", ""},
+           // Coordinate 0 owns single rows.
+           {"a=2,b=2", "f32[1]", "S(0),S(0)", "S(0)[1],S(0)[0]", ""},
+           {"a=2,b=2", "f32[1,4]", "S(0),R", "At(0),S(1)", "slice{b} -> At(0),S(1)"},
            // An average is divided once.
            {"a=2,b=3", "f32[6]", "P(avg),P", "R,R", "all_reduce{a,b} -> R,R"},
            {"a=2,b=3", "i32[6]", "P(avg),P(avg)", "R,R", "all_reduce{a,b} -> R,R"},

@@ -131,7 +131,7 @@ TEST(LayoutCost, NotationsOfOneLayoutHaveOneCost) {
   const auto compare = [&](const std::string& mesh, const std::vector<Shape>& shapes) {
     for (const Shape& shape : shapes) Compare(mesh, mesh, shape, &compared);
   };
-  compare("a=2,b=2", {{1}, {4}, {1, 1}, {1, 3}, {2, 3}});
+  compare("a=2,b=2", {{0}, {1}, {4}, {1, 1}, {1, 3}, {2, 0}, {2, 3}});
   compare("a=3", {{1}, {2}, {5}, {1, 2}, {4, 3}});
   compare("a=3,b=2", {{1}, {2}, {3}});
   compare("a=2,b=3", {{1}, {2}, {3}});

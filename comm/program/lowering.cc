@@ -286,7 +286,8 @@ absl::StatusOr<Program> LowerCuts(const Plan& plan, int64_t rank, const Lowering
     return InvalidArgument("the plan ends on mesh {}, not on {}", end.mesh().ToString(),
                            plan.to().mesh().ToString());
   }
-  if (const Box last = LocalBoxOf(end, rank); !(last == target)) {
+  if (const Box last = LocalBoxOf(end, rank);
+      !(last == target) && !(last.IsEmpty() && target.IsEmpty())) {
     return InvalidArgument("the plan ends with {} on rank {}, not with {}", last.ToString(), rank,
                            target.ToString());
   }

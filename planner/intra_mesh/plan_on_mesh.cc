@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/checked_math.h"
+#include "base/status.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "placement/unit_dims.h"
 #include "planner/cost/cost.h"
@@ -34,6 +38,41 @@ absl::StatusOr<Plan> PlanPerDimOnMesh(const MeshProblem& on_mesh, const PlannerO
   return plan;
 }
 
+// `sharding` with R on the mesh dims that are not partial, or on all.
+Sharding WithReplicas(const Sharding& sharding, bool all) {
+  std::vector<Placement> placements;
+  for (const Placement& p : sharding.placements()) {
+    placements.push_back(p.IsPartial() && !all ? p : Placement::Replicate());
+  }
+  return sharding.WithPlacements(std::move(placements)).value();
+}
+
+// Without elements all placements say the same, so the plan has casts alone.
+absl::StatusOr<Plan> PlanWithoutElements(const Sharding& from, const Sharding& to,
+                                         const PlannerOptions& options, WorkBudget& budget,
+                                         PathSourceFn path_source) {
+  // Ends that no values could have are refused, by the same rules in all notations.
+  MESHIFT_RETURN_IF_ERROR(
+      MeshProblem::Create(WithReplicas(from, false), WithReplicas(to, false), options, budget)
+          .status());
+  MESHIFT_ASSIGN_OR_RETURN(
+      const MeshProblem on_mesh,
+      MeshProblem::Create(WithReplicas(from, true), WithReplicas(to, true), options, budget));
+  const CostModel model(on_mesh.problem, options.topology, on_mesh.cost);
+  const MeshPaths paths(on_mesh.problem, model, options, on_mesh.choice.rules, on_mesh.groups,
+                        on_mesh.memory);
+  MESHIFT_ASSIGN_OR_RETURN(const Path path,
+                           path_source(on_mesh.problem, [&] { return paths.Cheapest(); }));
+  PlanFields plan =
+      Assemble(on_mesh.problem, model, path, options, on_mesh.choice, on_mesh.groups).fields();
+  for (Step& step : plan.steps) {
+    MESHIFT_ASSIGN_OR_RETURN(step.after, from.WithDType(step.after.dtype()));
+  }
+  plan.from = from;
+  plan.to = to;
+  return Plan::Seal(std::move(plan));
+}
+
 }  // namespace
 
 absl::StatusOr<MeshProblem> MeshProblem::Create(const Sharding& from, const Sharding& to,
@@ -59,6 +98,10 @@ absl::StatusOr<MeshProblem> MeshProblem::Create(const Sharding& from, const Shar
 absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options, WorkBudget& budget,
                                     PathSourceFn path_source) {
+  if (NumElements(from.shape()) == 0 && from.shape() == to.shape() &&
+      options.planner != PlannerKind::kPerDim) {
+    return PlanWithoutElements(from, to, options, budget, path_source);
+  }
   if (HasManyOwners(from) || HasManyOwners(to)) {
     return PlanManyOwners(from, to, options, budget, path_source);
   }

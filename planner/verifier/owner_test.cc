@@ -39,6 +39,26 @@ void ExpectWrong(const std::vector<Wrong>& cases) {
   }
 }
 
+TEST(VerifierOwnerTest, WithoutElementsAllPlacementsAreOne) {
+  ExpectRight({{"a=2", "f32[0]", "S(0)", "R", {}, 0},
+               {"a=2,b=2", "f32[2,0]", "P,At(1)", "S(0),P(avg)", {}, 0}});
+  ExpectWrong({{{"a=2", "f32[1]", "P", "R", {}, 0}, "- target"}});
+}
+
+TEST(VerifierOwnerTest, PlainCutsOfSingleRowsAreOwned) {
+  ExpectRight({
+      {"a=2,b=2", "f32[1]", "S(0),S(0)", "S(0)[1],S(0)[0]", {}, 0},
+      {"a=2,b=2", "f32[1]", "S(0),S(0)", "At(0),At(0)", {}, 0},
+      // After a come single rows.
+      {"a=2,b=2", "f32[2]", "S(0),S(0)", "S(0),At(0)", {}, 0},
+  });
+  ExpectWrong({
+      {{"a=2,b=2", "f32[2]", "S(0),S(0)", "At(0),S(0)", {}, 0}, "- target"},
+      {{"a=2,b=2", "f32[3]", "S(0),S(0)", "S(0),At(0)", {}, 0}, "- target"},
+      {{"a=2", "f32[1]", "S(0)", "At(1)", {}, 0}, "- target"},
+  });
+}
+
 TEST(VerifierOwnerTest, RootedOps) {
   ExpectRight({
       // Rank 2 holds the block of 8 elements, the others have blocks of none.
