@@ -151,5 +151,37 @@ TEST(LayoutCost, NotationsOfOneLayoutHaveOneCostOntoAnotherMesh) {
              compared.different);
 }
 
+// The end of a crossing to near ranks keeps the target's owners, however they are written.
+TEST(LayoutCost, NotationsOfOwnersBesideNearRanks) {
+  const struct {
+    const char *from_mesh, *to_mesh, *tensor, *from;
+    std::vector<const char*> targets;
+  } cases[] = {
+      {"a=2@1,2", "u=2,v=2@4,1,2,0", "f32[1,2,2]", "R", {"P,S(0)", "P,At(0)"}},
+      {"a=2", "u=2,v=2@3,1,2,0", "f32[1,2,2]", "S(2)", {"P,S(0)", "P,S(0){1,0}", "P,S(1){2,0}"}},
+      {"a=3@4,5,6", "u=2,v=2,w=2", "bf16[1]", "R", {"P,R,S(0)", "P,R,At(0)", "P,At(0,1),S(0)"}},
+      {"a=3@4,5,6",
+       "u=2,v=2,w=2",
+       "bf16[1]",
+       "R",
+       {"S(0)[1],S(0){0,1}[0],S(0)[2]", "S(0),S(0){0,1},At(0)"}},
+  };
+  for (const char* links : {"nvlink=2", "nvlink=3", "flat"}) {
+    for (const auto& c : cases) {
+      const TensorType tensor = *TensorType::Parse(c.tensor);
+      const Sharding from = *Sharding::Parse(tensor, *DeviceMesh::Parse(c.from_mesh), c.from);
+      const DeviceMesh mesh = *DeviceMesh::Parse(c.to_mesh);
+      std::vector<int64_t> times;
+      for (const char* to : c.targets) {
+        const auto plan = MakePlan(from, *Sharding::Parse(tensor, mesh, to),
+                                   {.topology = *Topology::Parse(links)});
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        times.push_back(plan->total().est_ns);
+        EXPECT_EQ(times.back(), times.front()) << from.ToString() << " -> " << to << ", " << links;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshift

@@ -191,7 +191,8 @@ class Ends {
  private:
   using Fixed = std::map<int, Placement>;  // by mesh dim
 
-  // The other mesh dims have the cuts of the end, are replicated, or cut one of the tensor dims.
+  // The other mesh dims have the owners and cuts of the end, are replicated, or cut one of the
+  // tensor dims.
   void AddAll(const Fixed& fixed, const std::vector<int>& tensor_dims) {
     const auto add = [&](const auto& placement_of) {
       std::vector<Placement> placements;
@@ -203,8 +204,9 @@ class Ends {
       }
       Add(std::move(placements));
     };
-    // The searches share a budget: first the cuts of `end`, which need the fewest steps.
+    // The searches share a budget: first the owners and cuts of `end`, which need the fewest steps.
     add([&](int d) {
+      if (OwnerOn(end_, d)) return *AsAt(end_, d);
       const bool is_cut = end_.placement(d).IsShard() && !end_.placement(d).IsRagged();
       return is_cut ? end_.placement(d) : Placement::Replicate();
     });
