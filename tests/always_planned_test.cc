@@ -163,7 +163,10 @@ std::string WhyNot(const Case& c) {
     if (crosses) continue;
     const Placement& t = c.to.placement(d);
     if (keeps && s.op() != t.op()) return "P(a) -> P(b)";
-    if (s.IsShard() && t.IsPartial() && t.op() == ReduceOp::kAvg) return "S -> P(avg)";
+    const bool all_are_one = NumElements(c.from.shape()) == 0 && !per_dim;
+    if (!all_are_one && s.IsShard() && t.IsPartial() && t.op() == ReduceOp::kAvg) {
+      return "S -> P(avg)";
+    }
   }
   std::vector<DType> dtypes = {c.from.dtype(), c.to.dtype()};
   if (!CheckCast(dtypes[0], dtypes[1]).ok()) return "no such cast";

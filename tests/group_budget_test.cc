@@ -201,6 +201,7 @@ class GroupBudgetTest : public testing::TestWithParam<int> {
 // `all`: all possible paths.
 void GroupBudgetTest::Judge(const Sharding& from, const Sharding& to, PlannerOptions options,
                             const std::vector<Option>& all) {
+  if (from.mesh() == to.mesh() && NumElements(from.shape()) == 0) return;  // no steps
   const std::vector<DeviceMesh> meshes = MeshesOf(from, to);
   options.groups = RandomBudget(meshes, &random_);
   const GroupBudget& budget = options.groups;

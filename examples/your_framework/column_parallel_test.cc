@@ -59,9 +59,9 @@ TEST_P(ColumnParallelTest, MeshiftSyncsGradients) {
   EXPECT_TRUE(result->ok()) << result->ToString();
 }
 
-// Even and uneven shards, a rank without rows, a tensor without elements.
+// Even and uneven shards, a rank without rows.
 INSTANTIATE_TEST_SUITE_P(Weights, ColumnParallelTest,
-                         ::testing::Values("f32[16,8]", "f32[7,5]", "f32[1,3]", "f32[0,3]"));
+                         ::testing::Values("f32[16,8]", "f32[7,5]", "f32[1,3]"));
 
 }  // namespace
 }  // namespace tinyframe
