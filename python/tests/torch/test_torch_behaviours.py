@@ -425,3 +425,19 @@ def test_torch_compile(subject):
     # PyTorch keeps what it traced with the groups of a process's earlier calls.
     POOL.close()
     run_as(subject, processes, 2, compiled)
+
+
+def no_elements(rank):
+    mesh = mesh_of((2, 2))
+    for shape in [(0, 3), (3, 0)]:
+        whole = ["R,R", "S(0),S(1)", "S(1),S(0)", "S(1),R"]
+        for before, after in itertools.product([*whole, "P,P", "R,P"], whole):
+            x = make(mesh, before, shape)
+            y, sent = counts(lambda x=x, after=after: x.redistribute(placements=placements(after)))
+            assert sent == 0
+            assert y.placements == placements(after) and y.shape == shape
+            assert y.to_local().shape == make(mesh, after, shape).to_local().shape
+
+
+def test_tensors_without_elements_need_no_collective():
+    processes(4, no_elements, use="replicas")
