@@ -38,6 +38,11 @@ bool BuffersFit(const OpCall& call, const Comm& comm) {
   }
 }
 
+// NCCL chooses them by the windows of both buffers, so these must be the same on all ranks.
+bool HasSymmetricKernels(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kAllGather;
+}
+
 bool Reduces(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kReduce;
 }
@@ -106,7 +111,7 @@ ncclResult_t Add(OpCall call, ncclComm_t handle, cudaStream_t stream) {
   if (comm->ranks > 1 && !comm->tuning.HasAlgorithm(call.op.kind)) {
     return Fail(comm, ncclInvalidUsage, NoAlgorithm(call.op.kind));
   }
-  if (!message) {
+  if (HasSymmetricKernels(call.op.kind)) {
     FindWindows(comm, &call, in, out);
     // Recorded for tests that count such calls.
     if (call.op.send_window >= 0) {
