@@ -42,7 +42,8 @@ void ExpectWrong(const std::vector<Wrong>& cases) {
 TEST(VerifierOwnerTest, WithoutElementsAllPlacementsAreOne) {
   ExpectRight({{"a=2", "f32[0]", "S(0)", "R", {}, 0},
                {"a=2,b=2", "f32[2,0]", "P,At(1)", "S(0),P(avg)", {}, 0}});
-  ExpectWrong({{{"a=2", "f32[1]", "P", "R", {}, 0}, "- target"}});
+  ExpectWrong({{{"a=2", "f32[1]", "P", "R", {}, 0}, "- target"},
+               {{"a=2", "f32[0]", "P", "P(max)", {}, 0}, "- target"}});
 }
 
 TEST(VerifierOwnerTest, PlainCutsOfSingleRowsAreOwned) {

@@ -276,15 +276,16 @@ Result Verifier::CheckTarget() const {
     return Fault({}, "target", "{} leaves {}; the target has dtype {}", who, Name(last.dtype),
                  Name(to.dtype));
   }
-  if (to_mesh_shape_.empty) return std::nullopt;  // all placements say the same
   for (size_t d = 0; d < to.dims.size(); ++d) {
     const DimState& have = last.dims[d];
     const DimState& want = to.dims[d];
     if (have == want || (!have.IsPartial() && !want.IsPartial())) continue;
+    if (to_mesh_shape_.empty && !(have.IsPartial() && want.IsPartial())) continue;
     return Fault({}, "target", "{} leaves mesh dim {} as {}; the target has {}", who,
                  to_mesh_shape_.mesh.dim(static_cast<int>(d)).name, have.ToString(),
                  want.ToString());
   }
+  if (to_mesh_shape_.empty) return std::nullopt;  // all other placements say the same
   return Fault(
       {}, "target", "{} leaves {}; the target is {}", who,
       plan_.steps.empty() ? plan_.from.PlacementsText() : plan_.steps.back().after.PlacementsText(),
