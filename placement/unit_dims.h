@@ -63,9 +63,8 @@ class UnitDims {
   // of the sharding that are At have unit dims.
   absl::StatusOr<Sharding> Expand(const Sharding& sharding) const;
   // The first sharding of `like` that expands to this one. If there is none, a mesh dim that cuts a
-  // unit dim becomes At, or the cut of a sharding of `like` on the same mesh
-  // that has the same owner, if the result expands to `expanded`. REQUIRES: `expanded` has these
-  // unit dims.
+  // unit dim becomes At, or the cut of a sharding of `like` on the same mesh that has the same
+  // owner, if the result expands to `expanded`. REQUIRES: `expanded` has these unit dims.
   Sharding Collapse(const Sharding& expanded, absl::Span<const Sharding* const> like = {}) const;
 
  private:

@@ -56,7 +56,7 @@ bool IsOwned(const Sharding& sharding, int d) {
   for (size_t i = 0; cuts[i] != d; ++i) {
     const int64_t n = sharding.mesh().dim(cuts[i]).size;
     const Sizes& sizes = sharding.placement(cuts[i]).sizes();
-    piece = sizes.empty() ? (piece + n - 1) / n : *std::max_element(sizes.begin(), sizes.end());
+    piece = sizes.empty() ? CeilQuotient(piece, n) : *std::max_element(sizes.begin(), sizes.end());
   }
   return piece == 1;
 }
