@@ -415,6 +415,14 @@ TEST(PlannerTest, WhatStaysPartialIsCastOnlyExactly) {
             "cast{i32} -> R,R; mask{fsdp} -> P(max),R");
 }
 
+TEST(PlannerTest, RefusalsWithoutElementsNameTheGivenPlacements) {
+  EXPECT_NE(CastSteps("f32[2,0]", "bf16[2,0]", "P,S(0)", "P,S(1)").find("as P,S(1): "),
+            std::string::npos);
+  EXPECT_NE(Steps(TryPlan("a=3,b=2", "f32[2,0]", "At(0,1),P", "R,P(max)"))
+                .find("P -> P(max) on mesh dim 'b'"),
+            std::string::npos);
+}
+
 TEST(PlannerTest, RefusesCastsThatThereAreNot) {
   EXPECT_NE(CastSteps("c64[8]", "f32[8]", "R,R", "R,R").find("imaginary"), std::string::npos);
   EXPECT_NE(CastSteps("i8[8]", "i8[8]", "P(xor),R", "R,R", DType::kF32).find("xor of f32"),

@@ -52,9 +52,13 @@ absl::StatusOr<Plan> PlanWithoutElements(const Sharding& from, const Sharding& t
                                          const PlannerOptions& options, WorkBudget& budget,
                                          PathSourceFn path_source) {
   // Ends that no values could have are refused, by the same rules in all notations.
-  MESHIFT_RETURN_IF_ERROR(
+  const absl::Status allowed =
       MeshProblem::Create(WithReplicas(from, false), WithReplicas(to, false), options, budget)
-          .status());
+          .status();
+  if (!allowed.ok()) {
+    const absl::Status as_written = MeshProblem::Create(from, to, options, budget).status();
+    return absl::IsInvalidArgument(as_written) ? as_written : allowed;
+  }
   MESHIFT_ASSIGN_OR_RETURN(
       const MeshProblem on_mesh,
       MeshProblem::Create(WithReplicas(from, true), WithReplicas(to, true), options, budget));
