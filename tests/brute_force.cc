@@ -197,15 +197,17 @@ struct BruteForce::Graph {
     }
     return Bytes(before.dtype(), elements);
   }
-  std::string TextOf(StepOp op, DimMask dims, const State& next) const {
+  std::string TextOf(StepOp op, DimMask dims, const State& next) {
+    std::string& placements = placements_text[next];
+    if (placements.empty()) placements = problem.ToSharding(next).PlacementsText();
     std::vector<std::string> names;
     for (int d = 0; d < problem.num_dims(); ++d) {
       if ((dims >> d & 1) != 0) names.push_back(problem.mesh().dim(problem.mesh_dim(d)).name);
     }
-    return fmt::format("{} {} {}", Name(op), fmt::join(names, ","),
-                       problem.ToSharding(next).PlacementsText());
+    return fmt::format("{} {} {}", Name(op), fmt::join(names, ","), placements);
   }
   absl::flat_hash_map<State, std::optional<int64_t>> bytes_between;
+  absl::flat_hash_map<State, std::string> placements_text;
   absl::node_hash_map<State, std::vector<Edge>> edges_of;  // of the states asked for
 };
 
@@ -215,18 +217,26 @@ PlanCost BruteForce::After(const PlanCost& cost, const Edge& edge) {
           SaturatingAdd(cost.total_bytes, edge.cost.total_bytes), cost.steps + 1};
 }
 
-// Forgets the costs of another problem's steps.
-void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
+// Chooses the known costs of this problem's steps. Forgets those of other meshes and shapes.
+void BruteForce::Recall(const Graph& graph, const PlannerOptions& options) {
   const Problem& problem = graph.problem;
-  std::string key = fmt::format("{} {} {} {} {} {} {}", problem.mesh().ToString(),
-                                problem.from().tensor().ToString(), options.topology.ToString(),
-                                Name(options.reproducibility), Name(options.ragged_sizes),
-                                options.reduce_block, graph.ScratchBytes());
+  std::string place =
+      fmt::format("{} {}", problem.mesh().ToString(), fmt::join(problem.from().shape(), ","));
+  if (place != known_for_) {
+    known_.clear();
+    known_for_ = std::move(place);
+  }
+  std::string key =
+      fmt::format("{} {} {} {} {}", options.topology.ToString(), Name(options.reproducibility),
+                  Name(options.ragged_sizes), options.reduce_block, graph.ScratchBytes());
   for (int i = 0; i < problem.num_stages(); ++i) key += fmt::format(" {}", Name(problem.dtype(i)));
-  if (problem.HasRagged()) key.clear();  // what a state means depends on source and target
-  if (key == measured_for_ && !key.empty()) return;
-  measured_.clear();
-  measured_for_ = std::move(key);
+  // What a state means depends on the unit dims, and on the ragged cuts of source and target.
+  key += fmt::format(" {}", fmt::join(problem.cut_to().shape(), ","));
+  for (int d = 0; d < problem.num_dims() && problem.HasRagged(); ++d) {
+    key += fmt::format(" {} {}", fmt::join(problem.begins(d, CutSizes::kSource), ","),
+                       fmt::join(problem.begins(d, CutSizes::kTarget), ","));
+  }
+  measured_ = &known_[key];
 }
 
 const std::vector<BruteForce::Edge>& BruteForce::EdgesOf(Graph& graph, const State& state) {
@@ -236,7 +246,7 @@ const std::vector<BruteForce::Edge>& BruteForce::EdgesOf(Graph& graph, const Sta
   graph.successors.ForEach(state, [&](const Successor& successor) {
     const auto& [op, next, dims, reducible, product] = successor;
     if (!graph.BytesBetween(next)) return;
-    const auto [measured, is_first] = measured_.try_emplace(EdgeKey{op, state, next});
+    const auto [measured, is_first] = measured_->try_emplace(EdgeKey{op, state, next});
     if (is_first) {
       for (const CostModel& way : graph.ways) {
         const Traffic traffic = way.Measure(op, state, next);
@@ -258,7 +268,7 @@ absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& 
                                           const PlannerOptions& options) {
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
   const Problem& problem = graph->problem;
-  Forget(*graph, options);
+  Recall(*graph, options);
   const int64_t limit = options.max_memory ? *options.max_memory - graph->TensorBytes() : INT64_MAX;
   if (limit < 0) return absl::ResourceExhaustedError("source and target are over max_memory");
 
@@ -311,7 +321,7 @@ absl::StatusOr<int64_t> BruteForce::FindLeastMemory(const Sharding& from, const 
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
   const Problem& problem = graph->problem;
   if (problem.source() == problem.target()) return graph->TensorBytes();
-  Forget(*graph, options);
+  Recall(*graph, options);
   struct Arrow {
     int to;
     int64_t workspace;
@@ -361,7 +371,7 @@ absl::StatusOr<BruteForce::HeuristicCheck> BruteForce::CheckHeuristic(
     const Sharding& from, const Sharding& to, const PlannerOptions& options) {
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
   const Problem& problem = graph->problem;
-  Forget(*graph, options);
+  Recall(*graph, options);
   struct Vertex {
     State state;
     int64_t bound_ns = 0;
@@ -423,7 +433,7 @@ absl::StatusOr<BruteForce::ByGroups> BruteForce::FindByGroups(const Sharding& fr
                                                               const PlannerOptions& options) {
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
   const Problem& problem = graph->problem;
-  Forget(*graph, options);
+  Recall(*graph, options);
   using Label = std::pair<State, uint32_t>;  // a state, and the groups of the path to it
   ByGroups result;
   // Used twice: with the sum of costs, and with the largest workspace.

@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/status/statusor.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
@@ -50,7 +51,7 @@ struct BestPath {
   int64_t states = 0;              // states examined
 };
 
-// Caches the costs of steps between calls with the same mesh, tensor and options. Not thread-safe.
+// Caches the costs of steps between calls with the same mesh and shape. Not thread-safe.
 class BruteForce {
  public:
   // Fails as MakePlan does. Ignores `options.planner`. INTERNAL: no path exists.
@@ -99,13 +100,15 @@ class BruteForce {
   };
   using EdgeKey = std::tuple<StepOp, State, State>;
 
-  void Forget(const Graph& graph, const PlannerOptions& options);
+  void Recall(const Graph& graph, const PlannerOptions& options);
   // All steps out of `state`, in all variants.
   const std::vector<Edge>& EdgesOf(Graph& graph, const State& state);
   static PlanCost After(const PlanCost& cost, const Edge& edge);
 
-  absl::flat_hash_map<EdgeKey, absl::InlinedVector<StepCost, 1>> measured_;
-  std::string measured_for_;
+  using Measured = absl::flat_hash_map<EdgeKey, absl::InlinedVector<StepCost, 1>>;
+  absl::node_hash_map<std::string, Measured> known_;  // by dtypes, cuts and options
+  std::string known_for_;                             // mesh and shape
+  Measured* measured_ = nullptr;                      // of the current problem, in known_
 };
 
 }  // namespace meshift
