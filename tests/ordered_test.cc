@@ -204,7 +204,7 @@ TEST_P(OrderedTest, RandomRedistributionsAreRight) {
       }
     }
   }
-  EXPECT_TRUE(testkit::TestFraction() > 1 || ordered > 100) << ordered;
+  EXPECT_TRUE(testkit::TestFraction() > 1 || ordered > 60) << ordered;
 }
 
 // Compares bytes per rank with those of a ring, for tensors of some thousand elements and more.

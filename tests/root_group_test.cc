@@ -87,6 +87,7 @@ TEST_P(RootGroupTest, NoChainOfTwoPlansIsQuicker) {
   int64_t unplanned = 0;
   for (uint64_t seed = GetParam(); seed < kTriples; seed += kNumShards * testkit::TestFraction()) {
     const Triple triple = WideTriple(1'000'000 + seed);
+    if (NumElements(triple.a.shape()) == 0) continue;  // needs no steps but casts
     const std::optional<TriplePlans> plans = PlansOf(triple);
     if (!plans) continue;
     const Problem problem = Problem::Create(triple.a, triple.c).value();
