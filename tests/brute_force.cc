@@ -107,13 +107,14 @@ struct BruteForce::Graph {
       PlannerOptions other = options;
       other.reduce_block = 0;
       ways.push_back(ModelOf(choice, other));
-      // With stages, which may cost more but need less memory; and without.
-      for (const int64_t scratch : {int64_t{0}, ScratchBytes()}) {
-        CostOptions least = CostOptionsOf(choice, options);
-        least.max_workspace = 0;
-        least.scratch_bytes = scratch;
-        ways.push_back(CostModel(problem, options.topology, least));
-      }
+    }
+    // What may cost more but needs less memory: stages, exact blocks of owners.
+    for (const int64_t scratch : {int64_t{0}, ScratchBytes()}) {
+      if (options.reduce_block == 0 && !problem.HasRagged()) break;
+      CostOptions least = CostOptionsOf(choice, options);
+      least.max_workspace = 0;
+      least.scratch_bytes = scratch;
+      ways.push_back(CostModel(problem, options.topology, least));
     }
   }
   static CostOptions CostOptionsOf(const ReductionChoice& choice, const PlannerOptions& options) {
@@ -178,12 +179,11 @@ struct BruteForce::Graph {
   const CostModel model;
   Successors successors;
   std::vector<CostModel> ways;
-  // For messages: rank by rank, the bytes that it needs and does not have; for a permute all that
-  // it needs.
-  int64_t TotalBytes(StepOp op, const State& state, const State& next, int64_t worst) const {
+  // The bytes that all ranks send; for messages, whatever the model: rank by rank, the bytes that
+  // it needs and does not have; for a permute all that it needs.
+  int64_t MessageBytes(StepOp op, const State& state, const State& next) const {
+    if (!IsCollective(op) || IsReduction(op) || op == StepOp::kAllGather) return 0;
     const DeviceMesh& mesh = problem.mesh();
-    if (!IsCollective(op)) return 0;
-    if (IsReduction(op) || op == StepOp::kAllGather) return worst * mesh.NumRanks();
     const Sharding before = problem.ToSharding(state);
     const Sharding after = problem.ToSharding(next);
     int64_t elements = 0;
@@ -248,12 +248,16 @@ const std::vector<BruteForce::Edge>& BruteForce::EdgesOf(Graph& graph, const Sta
     if (!graph.BytesBetween(next)) return;
     const auto [measured, is_first] = measured_->try_emplace(EdgeKey{op, state, next});
     if (is_first) {
+      const bool by_worst = IsReduction(op) || op == StepOp::kAllGather;
+      const int64_t messages = graph.MessageBytes(op, state, next);
       for (const CostModel& way : graph.ways) {
         const Traffic traffic = way.Measure(op, state, next);
-        measured->second.push_back({traffic.est_ns, traffic.bytes_sent,
-                                    graph.TotalBytes(op, state, next, traffic.bytes_sent),
-                                    RoundUp(traffic.send_pack_bytes, 16),
-                                    RoundUp(traffic.receive_pack_bytes, 16)});
+        const StepCost cost = {
+            traffic.est_ns, traffic.bytes_sent,
+            by_worst ? traffic.bytes_sent * graph.problem.mesh().NumRanks() : messages,
+            RoundUp(traffic.send_pack_bytes, 16), RoundUp(traffic.receive_pack_bytes, 16)};
+        auto& costs = measured->second;
+        if (std::find(costs.begin(), costs.end(), cost) == costs.end()) costs.push_back(cost);
       }
     }
     for (const StepCost& cost : measured->second) {

@@ -97,6 +97,7 @@ class BruteForce {
     int64_t total_bytes = 0;
     int64_t send_bytes = 0;  // packed pieces, each rounded up to 16
     int64_t receive_bytes = 0;
+    friend bool operator==(const StepCost&, const StepCost&) = default;
   };
   using EdgeKey = std::tuple<StepOp, State, State>;
 
