@@ -41,7 +41,7 @@ int64_t BytesOf(DType dtype, int64_t elements) {
 
 ABSL_ATTRIBUTE_HOT bool IsPlain(const TensorView& view, const PlainTensor& plain) {
   const size_t dims = plain.shape.size();
-  if (plain.bytes == 0 || view.data == nullptr || view.dtype != plain.dtype ||
+  if (plain.bytes < 0 || (view.data == nullptr && plain.bytes > 0) || view.dtype != plain.dtype ||
       view.shape.size() != dims || view.strides.size() != dims) {
     return false;
   }
@@ -91,7 +91,7 @@ bool ArePlain(const TensorView& source, const PlainTensor& plain_source, const T
   if (!(source.device == target.device) || !MayBeOn(device, source)) return false;
   const auto range = [](const TensorView& view, int64_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(view.data);
-    return MemoryRange{begin, begin + static_cast<uintptr_t>(bytes)};
+    return bytes == 0 ? MemoryRange{} : MemoryRange{begin, begin + static_cast<uintptr_t>(bytes)};
   };
   return !range(source, plain_source.bytes).Overlaps(range(target, plain_target.bytes));
 }

@@ -32,12 +32,12 @@ struct PlainTensor {
   PlainTensor(DType dtype, const Shape& shape);
   DType dtype;
   Shape shape;
-  int64_t bytes = 0;  // 0: no view passes the fast check
+  int64_t bytes = -1;  // -1: no view passes the fast check
 };
 
-// A fast check. True only if both views are row-major with these dtypes and shapes, have elements,
-// are not null, are on one device that the engine can use, and do not overlap, and the target is
-// not read-only. Then CheckViews() returns the default options, unless the source is consumed.
+// A fast check. True only if both views are row-major with these dtypes and shapes, are not null or
+// have no elements, are on one device that the engine can use, and do not overlap, and the target
+// is not read-only. Then CheckViews() returns the default options, unless the source is consumed.
 // False means that CheckViews() must be called.
 ABSL_ATTRIBUTE_HOT bool ArePlain(const TensorView& source, const PlainTensor& plain_source,
                                  const TensorView& target, const PlainTensor& plain_target,

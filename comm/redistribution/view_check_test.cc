@@ -122,12 +122,19 @@ TEST(ViewCheck, PlainTensorsAreRowMajorAndApart) {
   TensorView null = second;
   null.data = nullptr;
   EXPECT_FALSE(plain(first, null));
-  // Half a byte is rounded up. Tensors that exceed the address range or have no elements do not
-  // pass the fast check.
+  // A tensor without elements needs no memory, and overlaps nothing.
+  const PlainTensor nothing(DType::kF32, {0, 4});
+  for (const TensorView& empty : {View(4, DType::kF32, {0, 4}, {4, 1}),
+                                  TensorView::Contiguous(nullptr, DType::kF32, {0, 4})}) {
+    EXPECT_TRUE(ArePlain(first, row, empty, nothing, Device{}));
+    EXPECT_TRUE(ArePlain(empty, nothing, first, row, Device{}));
+    EXPECT_FALSE(ArePlain(empty, row, first, row, Device{}));
+  }
+  // Half a byte is rounded up. Tensors that exceed the address range do not pass the fast check.
   EXPECT_EQ(PlainTensor(DType::kF4E2M1, {5}).bytes, 3);
   EXPECT_EQ(PlainTensor(DType::kF32, {}).bytes, 4);
   EXPECT_EQ(PlainTensor(DType::kF32, {2, 0}).bytes, 0);
-  EXPECT_EQ(PlainTensor(DType::kF32, {int64_t{1} << 60}).bytes, 0);
+  EXPECT_EQ(PlainTensor(DType::kF32, {int64_t{1} << 60}).bytes, -1);
 }
 
 // Every pair of views that passes the fast check also passes the other checks, with default
