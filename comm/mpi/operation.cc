@@ -303,7 +303,7 @@ absl::Status Operation::AdvanceSymmetric(int64_t max_work, bool* done) {
 
 void Operation::Finish() {
   call_.window = nullptr;
-  pool_->GiveBack(std::exchange(scratch_, Scratch()));
+  if (scratch_.size() > 0) pool_->GiveBack(std::exchange(scratch_, Scratch()));
   group_ = nullptr;
 }
 
@@ -316,7 +316,10 @@ void Operation::Cancel() {
     slot.in.Cancel();
     slot.out.Cancel();
   }
-  if (!clean) scratch_.Leak();
+  if (!clean) {
+    scratch_.Leak();
+    small_.Leak();
+  }
   if (pool_ != nullptr) pool_->GiveBack(std::exchange(scratch_, Scratch()));
   group_ = nullptr;
 }

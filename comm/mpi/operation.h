@@ -123,6 +123,7 @@ class Operation {
   absl::Status Advance(int64_t max_work, bool* done);
   // The member that gets all blocks of a large reduce-scatter; -1 if there is none.
   int RootOf(int64_t total) const;
+  void TakeScratch(int64_t bytes);  // sets contributions_; null without memory
   absl::Status BeginReduction(int64_t total);
   void CopyBytes(const char* from, char* to, int64_t bytes) const;
   bool CopiesOwnFirst() const;  // copy the own block before posting any message
@@ -156,7 +157,9 @@ class Operation {
   MpiGroup* group_ = nullptr;
   ScratchPool* pool_ = nullptr;
   int64_t cache_bytes_ = 0;
-  Scratch scratch_;
+  Scratch scratch_;  // of the pool; for the contributions, if they are large
+  Scratch small_;    // kept; for small contributions
+  char* contributions_ = nullptr;
   absl::Status status_;
   int64_t progress_count_ = 0;
 

@@ -28,6 +28,9 @@ constexpr int64_t kAtOnceBytes = 4 << 10;
 constexpr int64_t kSegmentBytes = 512 << 10;
 constexpr int64_t kMinSegmentBytes = 16 << 10;
 constexpr int64_t kMaxScratch = 8 << 20;
+// An operation keeps memory for this many bytes of contributions, so that small reductions need not
+// lock the pool twice (about 40 ns of the 1.5 us that a reduction of 8 bytes takes on 4 ranks).
+constexpr int64_t kKeptScratch = 4 << 10;
 // From this many bytes on, all members of a reduction to one member reduce a part of it; the root
 // then receives the results. Below, the second message takes longer than that saves.
 constexpr int64_t kRootedBytes = 128 << 10;
@@ -58,6 +61,15 @@ int Operation::RootOf(int64_t total) const {
   return -1;
 }
 
+void Operation::TakeScratch(int64_t bytes) {
+  if (bytes > kKeptScratch) {
+    scratch_ = pool_->Take(bytes);
+  } else if (small_.data() == nullptr) {
+    small_ = Scratch::Allocate(kKeptScratch);
+  }
+  contributions_ = bytes > kKeptScratch ? scratch_.data() : small_.data();
+}
+
 absl::Status Operation::BeginReduction(int64_t total) {
   const int n = group_->size();
   total_ = total;
@@ -70,7 +82,7 @@ absl::Status Operation::BeginReduction(int64_t total) {
   at_once_ = call_.kind == Kind::kAllReduce && (n == 1 || bytes <= kAtOnceBytes / (n - 1));
   int64_t slot_bytes = 0;
   if (at_once_) {
-    scratch_ = pool_->Take(bytes * n);
+    TakeScratch(bytes * n);
   } else {
     const int64_t limit = std::clamp(kMaxScratch / n / kSlots, kMinSegmentBytes, kSegmentBytes);
     int64_t block = CeilDiv(total, n);
@@ -78,15 +90,15 @@ absl::Status Operation::BeginReduction(int64_t total) {
     segment_ = std::min(limit / element_, block);
     num_segments_ = CeilDiv(block, segment_);
     slot_bytes = Bytes(call_.dtype, segment_) * n;
-    scratch_ = pool_->Take(slot_bytes * std::min<int64_t>(kSlots, num_segments_));
+    TakeScratch(slot_bytes * std::min<int64_t>(kSlots, num_segments_));
   }
-  if (scratch_.data() == nullptr) {
+  if (contributions_ == nullptr) {
     return absl::ResourceExhaustedError(
         fmt::format("no memory for the contributions to {}", call_.ToString()));
   }
   if (!at_once_) {
     for (int s = 0; s < kSlots; ++s) {
-      slots_[s].scratch = scratch_.data() + s * slot_bytes;
+      slots_[s].scratch = contributions_ + s * slot_bytes;
       slots_[s].in.set_comm(group_->comm(), group_->watch());
       slots_[s].out.set_comm(group_->comm(), group_->watch());
     }
@@ -98,7 +110,7 @@ absl::Status Operation::BeginReduction(int64_t total) {
   }
   for (int d = 1; d < n; ++d) {
     const int peer = Peer(d, /*sends=*/false);
-    MESHIFT_RETURN_IF_ERROR(requests_.Receive(scratch_.data() + peer * bytes, bytes,
+    MESHIFT_RETURN_IF_ERROR(requests_.Receive(contributions_ + peer * bytes, bytes,
                                               group_->rank_of(peer), group_->tag()));
   }
   return absl::OkStatus();
@@ -108,7 +120,7 @@ absl::Status Operation::AdvanceAllAtOnce(bool* done) {
   MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
   if (!*done) return absl::OkStatus();
   const int64_t bytes = Bytes(call_.dtype, total_);
-  for (int i = 0; i < group_->size(); ++i) inputs_[i] = scratch_.data() + i * bytes;
+  for (int i = 0; i < group_->size(); ++i) inputs_[i] = contributions_ + i * bytes;
   inputs_[group_->member()] = call_.send;
   Reduce(spec_, inputs_, 0, total_, call_.recv);
   return absl::OkStatus();

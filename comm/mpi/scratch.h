@@ -23,6 +23,14 @@ namespace meshift {
 class Scratch {
  public:
   Scratch() = default;
+  // `bytes` (above 0), aligned to 64 bytes; data() is null if memory is exhausted, or for more than
+  // 256 GiB.
+  static Scratch Allocate(int64_t bytes) {
+    Scratch scratch;
+    scratch.data_ = TryAllocateHost(bytes);
+    scratch.size_ = scratch.data_ == nullptr ? 0 : bytes;
+    return scratch;
+  }
   char* data() const { return static_cast<char*>(data_.get()); }
   int64_t size() const { return size_; }  // bytes
   // Never frees the memory: MPI may still write to it.
@@ -37,8 +45,7 @@ class Scratch {
 // Safe for concurrent use.
 class ScratchPool {
  public:
-  // `bytes` (above 0) or more, aligned to 64 bytes; data() is null if memory is exhausted, or for
-  // more than 256 GiB.
+  // As Scratch::Allocate, or larger.
   Scratch Take(int64_t bytes) {
     Scratch scratch;
     {
@@ -48,11 +55,7 @@ class ScratchPool {
         free_.pop_back();
       }
     }
-    if (scratch.size_ < bytes) {
-      scratch.data_ = TryAllocateHost(bytes);
-      scratch.size_ = scratch.data_ == nullptr ? 0 : bytes;
-    }
-    return scratch;
+    return scratch.size_ < bytes ? Scratch::Allocate(bytes) : std::move(scratch);
   }
   void GiveBack(Scratch scratch) {
     if (scratch.data_ == nullptr) return;
