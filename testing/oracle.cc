@@ -58,13 +58,15 @@ absl::Status CheckPair(const Sharding& source, const Sharding& target) {
                            source.tensor().ToString(), target.tensor().ToString());
   }
   if (!(source.mesh() == target.mesh())) return absl::OkStatus();
+  const bool is_empty = NumElements(source.shape()) == 0;
   for (int d = 0; d < source.mesh().NumDims(); ++d) {
     const Placement& from = source.placement(d);
     const Placement& to = target.placement(d);
     // Over a mesh dim of size 1 every op is the identity.
     if (!to.IsPartial() || source.mesh().dim(d).size == 1) continue;
     const bool changes_op = from.IsPartial() && from.op() != to.op();
-    const bool spreads_shard = from.IsShard() && to.op() == ReduceOp::kAvg;
+    // Without elements all placements say the same.
+    const bool spreads_shard = from.IsShard() && to.op() == ReduceOp::kAvg && !is_empty;
     if (changes_op || spreads_shard) {
       return InvalidArgument("{} -> {} on mesh dim {} is refused", from.ToString(), to.ToString(),
                              source.mesh().dim(d).name);

@@ -299,6 +299,7 @@ TEST(OracleTest, RefusesWhatHasNoDefinition) {
   EXPECT_EQ(refusal("f32[2]", "P,R", "f32[2]", "P(max),R"), "P -> P(max) on mesh dim a is refused");
   EXPECT_EQ(refusal("f32[2]", "R,S(0)", "f32[2]", "R,P(avg)"),
             "S(0) -> P(avg) on mesh dim b is refused");
+  EXPECT_EQ(refusal("f32[0]", "R,S(0)", "f32[0]", "R,P(avg)"), "");
 }
 
 TEST(OracleTest, RefusesBuffersOfOtherSizes) {
