@@ -1,6 +1,6 @@
-// No plan of an earlier search is cheaper than a plan now: 5,000 pairs of 2 to 5 mesh dims, with
-// the steps found by a search with other bounds and another list of steps (tests/data/README.md).
-// The steps are priced again, so costs may change.
+// No plan of an earlier search is cheaper than a plan now, but for two permutes of single rows:
+// 5,000 pairs of 2 to 5 mesh dims, with the steps found by a search with other bounds and another
+// list of steps (tests/data/README.md). The steps are priced again, so costs may change.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -87,6 +87,7 @@ TEST_P(EarlierPlansTest, AreNotCheaper) {
   int number = 0;
   int compared = 0;
   int cheaper_now = 0;
+  int dearer = 0;
   for (std::string line; std::getline(file, line); ++number) {
     if (number % kNumShards != GetParam()) continue;
     if (number / kNumShards % testkit::TestFraction() != 0) continue;
@@ -102,13 +103,21 @@ TEST_P(EarlierPlansTest, AreNotCheaper) {
     const absl::StatusOr<Plan> plan = MakePlan(earlier.from, earlier.to, earlier.options);
     ASSERT_TRUE(plan.ok()) << line << ": " << plan.status();
     const int64_t earlier_ns = CostOf(problem, model, path).ns;
-    EXPECT_LE(plan->total().est_ns, earlier_ns) << line;
+    // That search permuted single rows, which are owners now and are not permuted. The plan may
+    // take one local operation more.
+    const bool permuted = earlier.steps.find("permute") != std::string::npos &&
+                          Problem::Create(earlier.from, earlier.to)->HasOwners();
+    const int64_t copy_ns =
+        permuted ? CopyNs(earlier.options.topology, problem.MaxValueBytes()) : 0;
+    EXPECT_LE(plan->total().est_ns, earlier_ns + copy_ns) << line;
+    dearer += plan->total().est_ns > earlier_ns ? 1 : 0;
     cheaper_now += plan->total().est_ns < earlier_ns ? 1 : 0;
     ++compared;
   }
   EXPECT_EQ(number, kCases);
   EXPECT_GE(compared, kCases / kNumShards / testkit::TestFraction());
-  fmt::print("{} plans compared, {} are cheaper now\n", compared, cheaper_now);
+  EXPECT_LE(dearer, 1);
+  fmt::print("{} plans compared, {} are cheaper now, {} dearer\n", compared, cheaper_now, dearer);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, EarlierPlansTest, testing::Range(0, kNumShards));
