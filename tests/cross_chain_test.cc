@@ -19,7 +19,7 @@ namespace meshift {
 namespace {
 
 constexpr int kNumShards = 8;  // as shard_count in BUILD
-constexpr int64_t kCases = 500;
+constexpr int64_t kCases = 2000;
 constexpr int kStops = 40;  // shardings tried between source and target, per case
 constexpr int64_t kSmallValue = int64_t{4} << 20;
 

@@ -74,6 +74,14 @@ TEST(CrossMeshTest, GoldenPlans) {
   }
 }
 
+TEST(CrossMeshTest, EndsSuitTheEndsOfTheOtherMesh) {
+  const PlannerOptions options = {.topology = *Topology::Parse("nvlink=4")};
+  // The reduction leaves the value on the ranks where the broadcast begins.
+  EXPECT_EQ(Steps(TryPlan("bf16[851,1181]", "a=7@2-8", "P", "x=5,y=3@2-16", "R,S(0)", options)),
+            "reduce_scatter{a} -> S(0){284,284,283,0,0,0,0}; relabel{onto mesh 1} -> At(0),S(0); "
+            "broadcast{x} -> R,S(0)");
+}
+
 TEST(CrossMeshTest, AcrossSlowLinksEachElementGoesOnce) {
   // Eight ranks of one host need the data of another host.
   const Plan plan = TryPlan("bf16[8192,8192]", "a=8", "S(0)", "b=8@8-15", "R",
