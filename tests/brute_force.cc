@@ -108,7 +108,7 @@ struct BruteForce::Graph {
       other.reduce_block = 0;
       ways.push_back(ModelOf(choice, other));
     }
-    // What may cost more but needs less memory: stages, exact blocks of owners.
+    // Ways that may cost more but need less memory: stages, exact blocks of owners.
     for (const int64_t scratch : {int64_t{0}, ScratchBytes()}) {
       if (options.reduce_block == 0 && !problem.HasRagged()) break;
       CostOptions least = CostOptionsOf(choice, options);
@@ -230,7 +230,7 @@ void BruteForce::Recall(const Graph& graph, const PlannerOptions& options) {
       fmt::format("{} {} {} {} {}", options.topology.ToString(), Name(options.reproducibility),
                   Name(options.ragged_sizes), options.reduce_block, graph.ScratchBytes());
   for (int i = 0; i < problem.num_stages(); ++i) key += fmt::format(" {}", Name(problem.dtype(i)));
-  // What a state means depends on the unit dims, and on the ragged cuts of source and target.
+  // The meaning of a state depends on the unit dims, and on the ragged cuts of source and target.
   key += fmt::format(" {}", fmt::join(problem.cut_to().shape(), ","));
   for (int d = 0; d < problem.num_dims() && problem.HasRagged(); ++d) {
     key += fmt::format(" {} {}", fmt::join(problem.begins(d, CutSizes::kSource), ","),

@@ -13,8 +13,10 @@
 //   T(r, l, d) = ceil(1000 * sum over i of n(i) * b(p(i), r, l, d) / w(l))    ns
 //
 // and the objective is the largest T(r, l, d). Ties go by the sum over r and l of the bytes sent,
-// then by the lower number of the candidate (candidates.h). Starts, hops and local copies do not
-// count. Products of bytes and counts, and times, stop at 2^63 - 1; sums have 128 bits.
+// then by the lower number of the candidate (candidates.h). Starts and hops do not count: each
+// candidate crosses once, and the crossings of a list are merged (comm/program/merge_programs.h).
+// Nor do local copies. Products of bytes and counts, and times, stop at 2^63 - 1; sums have 128
+// bits.
 //
 // *Choice.* Moves in descending order of bytes (equal ones by their text) each take the candidate
 // with the least objective so far. Then up to three sweeps choose again for each move, while that
