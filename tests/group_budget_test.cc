@@ -365,13 +365,9 @@ std::vector<Option> GroupBudgetTest::CrossOptionsOf(const Sharding& from, const 
   for (const Sharding& partial : PartialSources(from, from.dtype(), /*at_once=*/false)) {
     firsts.push_back(partial);
   }
-  for (const Sharding& near :
-       NearEnds(from, from.dtype(), to, options.topology, from.HasPartial())) {
-    firsts.push_back(near);
-  }
   std::vector<Sharding> ends = CrossTargets(to, to.dtype());
-  for (const Sharding& near : NearEnds(to, to.dtype(), from, options.topology, /*owned=*/true)) {
-    ends.push_back(near);
+  for (const Sharding& near : NearEndsOfBoth(from, to, to.dtype(), options.topology)) {
+    (near.mesh() == from.mesh() ? firsts : ends).push_back(near);
   }
   std::vector<std::pair<Sharding, std::vector<Option>>> seconds;
   for (const Sharding& second : ends) {

@@ -41,9 +41,6 @@ namespace {
 constexpr int64_t kMaxWork = int64_t{1} << 18;
 // Work of all searches to and from near ends: those over ragged cuts can take long.
 constexpr int64_t kMaxNearWork = int64_t{1} << 22;
-// Larger meshes get fewer near ends: no owners of a source without P, and none that are near the
-// other mesh's near ends.
-constexpr int64_t kMaxMutualRanks = 64;
 // Work of all searches between owners and ends other than the first, which can take long, too.
 constexpr int64_t kMaxOwnedWork = int64_t{1} << 26;
 // Units of the planner's budget (base/work_budget.h): per rank or piece in a lower bound, per rank
@@ -397,33 +394,18 @@ void InterMeshPlanner::AddPlainEnds(Halves* halves) {
 }
 
 void InterMeshPlanner::AddNearEnds(bool is_bounded, Halves* halves) {
-  const auto within_ns = [&] { return is_bounded ? PriceNext() : INT64_MAX; };
-  std::vector<Sharding> tried;
-  for (const First& first : halves->firsts) tried.push_back(first.half->problem.to());
-  for (const Half* second : halves->seconds) tried.push_back(second->problem.from());
-  const auto add = [&](Side side, const std::vector<Sharding>& ends) {
-    for (const Sharding& end : ends) {
-      if (std::find(tried.begin(), tried.end(), end) != tried.end()) continue;
-      tried.push_back(end);
-      if (side == Side::kSource) {
-        AddFirst(end, /*partial=*/false, &near_budget_, within_ns(), halves);
-      } else {
-        AddSecond(end, &near_budget_, within_ns(), halves);
-      }
+  std::vector<Sharding> known;
+  for (const First& first : halves->firsts) known.push_back(first.half->problem.to());
+  for (const Half* second : halves->seconds) known.push_back(second->problem.from());
+  for (const Sharding& end : NearEndsOfBoth(from_, to_, halves->dtype, options_.topology)) {
+    if (std::find(known.begin(), known.end(), end) != known.end()) continue;
+    const int64_t within_ns = is_bounded ? PriceNext() : INT64_MAX;
+    if (end.mesh() == from_.mesh()) {
+      AddFirst(end, /*partial=*/false, &near_budget_, within_ns, halves);
+    } else {
+      AddSecond(end, &near_budget_, within_ns, halves);
     }
-  };
-  const auto near = [&](const Sharding& end, const Sharding& other, bool owned) {
-    return NearEnds(end, halves->dtype, other, options_.topology, owned);
-  };
-  const bool is_small = std::max(from_.mesh().NumRanks(), to_.mesh().NumRanks()) <= kMaxMutualRanks;
-  const std::vector<Sharding> sources = near(from_, to_, is_small || from_.HasPartial());
-  const std::vector<Sharding> targets = near(to_, from_, /*owned=*/true);
-  add(Side::kSource, sources);
-  add(Side::kTarget, targets);
-  if (!is_small) return;
-  // Ends near those of the other mesh: where a broadcast on the target begins, a reduction may end.
-  for (const Sharding& target : targets) add(Side::kSource, near(from_, target, /*owned=*/false));
-  for (const Sharding& source : sources) add(Side::kTarget, near(to_, source, /*owned=*/false));
+  }
 }
 
 int64_t InterMeshPlanner::PriceNext() {

@@ -18,7 +18,8 @@ namespace {
 
 // The most tensor dims that get new cuts, unless more mesh dims need one each.
 constexpr size_t kMaxTensorDims = 2;
-// Beyond this many ranks, where searches take longer, owners get new cuts of one tensor dim only.
+// Beyond this many ranks, where searches take longer, there are fewer near ends; owners get new
+// cuts of one tensor dim only.
 constexpr int64_t kLargeMesh = 64;
 
 // By mesh dim and coordinate: how many near ranks have it.
@@ -213,9 +214,21 @@ class Ends {
     add([](int) { return Placement::Replicate(); });
     for (const int k : tensor_dims) add([k](int) { return Placement::Shard(k); });
   }
+  // Cuts that `end` has too keep their order, within the others.
   void Add(std::vector<Placement> placements) {
-    absl::StatusOr<Sharding> sharding =
-        Sharding::Create(end_.mesh(), {dtype_, end_.shape()}, std::move(placements));
+    std::vector<Cuts> cuts(end_.shape().size());
+    const auto is_kept = [&](int d) { return placements[d] == end_.placement(d); };
+    for (int d = 0; d < end_.mesh().NumDims(); ++d) {
+      const Placement& p = placements[d];
+      if (p.IsShard() && !is_kept(d)) cuts[p.tensor_dim()].push_back(d);
+    }
+    for (int k = 0; k < std::ssize(cuts); ++k) {
+      for (const int d : end_.CutsOf(k)) {
+        if (is_kept(d)) cuts[k].push_back(d);
+      }
+    }
+    absl::StatusOr<Sharding> sharding = Sharding::Create(end_.mesh(), {dtype_, end_.shape()},
+                                                         std::move(placements), std::move(cuts));
     if (!sharding.ok()) return;  // f4e2m1 cut inside a byte
     if (std::find(list_.begin(), list_.end(), *sharding) != list_.end()) return;
     list_.push_back(*std::move(sharding));
@@ -248,6 +261,26 @@ std::vector<Sharding> NearEnds(const Sharding& end, DType dtype, const Sharding&
     if (std::ssize(holders) == other.mesh().NumRanks()) break;
   }
   return std::move(ends).Take();
+}
+
+std::vector<Sharding> NearEndsOfBoth(const Sharding& from, const Sharding& to, DType dtype,
+                                     const Topology& topology) {
+  std::vector<Sharding> all;
+  const auto add = [&](const std::vector<Sharding>& ends) {
+    for (const Sharding& end : ends) {
+      if (std::find(all.begin(), all.end(), end) == all.end()) all.push_back(end);
+    }
+  };
+  const bool is_large = std::max(from.mesh().NumRanks(), to.mesh().NumRanks()) > kLargeMesh;
+  const std::vector<Sharding> sources =
+      NearEnds(from, dtype, to, topology, !is_large || from.HasPartial());
+  const std::vector<Sharding> targets = NearEnds(to, dtype, from, topology, /*owned=*/true);
+  add(sources);
+  add(targets);
+  if (is_large) return all;
+  for (const Sharding& end : targets) add(NearEnds(from, dtype, end, topology, /*owned=*/false));
+  for (const Sharding& end : sources) add(NearEnds(to, dtype, end, topology, /*owned=*/false));
+  return all;
 }
 
 }  // namespace meshift

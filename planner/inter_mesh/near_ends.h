@@ -37,6 +37,14 @@ namespace meshift {
 std::vector<Sharding> NearEnds(const Sharding& end, DType dtype, const Sharding& other,
                                const Topology& topology, bool owned);
 
+// The near ends of a crossing, each once, in the order in which they are to be tried: those of the
+// source for the target and those of the target for the source, with `owned`. On meshes of up to 64
+// ranks, also those for each of these ends: a reduction may leave its result where a broadcast on
+// the target begins. On larger meshes, whose searches take longer, a source without P has no owned
+// ends.
+std::vector<Sharding> NearEndsOfBoth(const Sharding& from, const Sharding& to, DType dtype,
+                                     const Topology& topology);
+
 }  // namespace meshift
 
 #endif  // MESHIFT_PLANNER_INTER_MESH_NEAR_ENDS_H_
