@@ -30,7 +30,7 @@
 #include "cli/text.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
-#include "planner/inter_mesh/cross_many_owners.h"
+#include "planner/inter_mesh/direct_crossing.h"
 #include "planner/together/links.h"
 #include "planner/together/plan_loads.h"
 

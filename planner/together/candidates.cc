@@ -12,7 +12,7 @@
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
-#include "planner/inter_mesh/cross_many_owners.h"
+#include "planner/inter_mesh/direct_crossing.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/workspace.h"
 #include "planner/together/link_loads.h"

@@ -50,7 +50,7 @@ class CandidateMaker {
   absl::StatusOr<std::vector<Candidate>> Make(const TensorMove& move, Plan alone,
                                               const Sources& sources);
   // The plan of a candidate of the move. Errors as CrossDirectly
-  // (planner/inter_mesh/cross_many_owners.h): the candidate breaks a limit.
+  // (planner/inter_mesh/direct_crossing.h): the candidate breaks a limit.
   absl::StatusOr<Plan> PlanOf(const TensorMove& move, const Candidate& candidate);
 
  private:

@@ -1,4 +1,4 @@
-#include "planner/inter_mesh/cross_many_owners.h"
+#include "planner/inter_mesh/direct_crossing.h"
 
 #include <algorithm>
 #include <optional>

@@ -6,8 +6,8 @@
 //
 // Cuts cannot say that an At lists several coordinates, so the search does not know it; such
 // problems are planned here. The plans are not always the cheapest. Internal to the planner.
-#ifndef MESHIFT_PLANNER_INTER_MESH_CROSS_MANY_OWNERS_H_
-#define MESHIFT_PLANNER_INTER_MESH_CROSS_MANY_OWNERS_H_
+#ifndef MESHIFT_PLANNER_INTER_MESH_DIRECT_CROSSING_H_
+#define MESHIFT_PLANNER_INTER_MESH_DIRECT_CROSSING_H_
 
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
@@ -28,4 +28,4 @@ absl::StatusOr<Plan> CrossDirectly(const Sharding& from, const Sharding& to,
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_INTER_MESH_CROSS_MANY_OWNERS_H_
+#endif  // MESHIFT_PLANNER_INTER_MESH_DIRECT_CROSSING_H_
