@@ -554,8 +554,8 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   wanted.planner = PlannerKind::kBest;
   WorkBudget budget(options.max_work);
   MESHIFT_ASSIGN_OR_RETURN(const Plan best, MakePlan(from, to, wanted, budget));
-  // No other plan is known for At of several coordinates.
-  if (HasManyOwners(from) || HasManyOwners(to)) {
+  // No other plan is known for At of several coordinates. Without elements there is none.
+  if (HasManyOwners(from) || HasManyOwners(to) || NumElements(from.shape()) == 0) {
     return std::vector<Alternative>{{Verdict::kBest, best, "", PartsOf(best, options.topology)}};
   }
   return from.mesh() == to.mesh() ? Lister::List(best, wanted, most, budget)

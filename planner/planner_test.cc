@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "meshift/explain.h"
 #include "meshift/verifier.h"
 
 namespace meshift {
@@ -413,6 +414,17 @@ TEST(PlannerTest, WhatStaysPartialIsCastOnlyExactly) {
   // A mask fills with the identity of the target's dtype.
   EXPECT_EQ(CastSteps("i8[64]", "i32[64]", "R,R", "P(max),R"),
             "cast{i32} -> R,R; mask{fsdp} -> P(max),R");
+}
+
+TEST(PlannerTest, WithoutElementsThereIsOnePlan) {
+  const DeviceMesh mesh = *DeviceMesh::Parse("a=2");
+  const Sharding from = *Sharding::Parse("f32[0]", mesh, "S(0)");
+  const Sharding to = *from.WithPlacements("P(avg)");
+  EXPECT_EQ(LeastMemory(from, to).value(), 0);
+  EXPECT_EQ(ListAlternatives(from, to, {}).value().size(), 1u);
+  // No step can name the min of complex numbers.
+  EXPECT_EQ(CastSteps("i64[1,0]", "c128[1,0]", "P(min),R", "R,R", DType::kF32).find("refused"),
+            std::string::npos);
 }
 
 TEST(PlannerTest, RefusalsWithoutElementsNameTheGivenPlacements) {

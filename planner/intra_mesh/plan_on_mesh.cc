@@ -47,7 +47,13 @@ Sharding WithReplicas(const Sharding& sharding, bool all) {
   return sharding.WithPlacements(std::move(placements)).value();
 }
 
-// Without elements all placements say the same, so the plan has casts alone.
+// Whether the plan has casts alone: without elements all placements say the same. Not if the
+// target's dtype does not have an op of the source, which the steps would name.
+bool NeedsCastsAlone(const Sharding& from, const Sharding& to, const PlannerOptions& options) {
+  return NumElements(from.shape()) == 0 && from.shape() == to.shape() &&
+         options.planner != PlannerKind::kPerDim && from.WithDType(to.dtype()).ok();
+}
+
 absl::StatusOr<Plan> PlanWithoutElements(const Sharding& from, const Sharding& to,
                                          const PlannerOptions& options, WorkBudget& budget,
                                          PathSourceFn path_source) {
@@ -102,8 +108,7 @@ absl::StatusOr<MeshProblem> MeshProblem::Create(const Sharding& from, const Shar
 absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options, WorkBudget& budget,
                                     PathSourceFn path_source) {
-  if (NumElements(from.shape()) == 0 && from.shape() == to.shape() &&
-      options.planner != PlannerKind::kPerDim) {
+  if (NeedsCastsAlone(from, to, options)) {
     return PlanWithoutElements(from, to, options, budget, path_source);
   }
   if (HasManyOwners(from) || HasManyOwners(to)) {
@@ -139,10 +144,11 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
 absl::StatusOr<int64_t> LeastMemoryOnMesh(const Sharding& from, const Sharding& to,
                                           const PlannerOptions& options, WorkBudget& budget) {
   PlannerOptions unlimited = options;
-  if (HasManyOwners(from) || HasManyOwners(to)) {
+  // These have only one plan.
+  if (NeedsCastsAlone(from, to, options) || HasManyOwners(from) || HasManyOwners(to)) {
     unlimited.max_memory.reset();
     MESHIFT_ASSIGN_OR_RETURN(
-        const Plan plan, PlanManyOwners(from, to, unlimited, budget,
+        const Plan plan, MakePlanOnMesh(from, to, unlimited, budget,
                                         [](const Problem&, FindPathFn find) { return find(); }));
     return plan.total().peak_bytes;
   }
