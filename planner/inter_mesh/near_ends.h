@@ -2,6 +2,7 @@
 // may begin or end. These hold data at few coordinates only, those of ranks near the other mesh.
 // The search on one mesh plans from there, over faster or more links.
 //
+//   NearEndsOfBoth(from, to, DType::kBF16, topology)   // of both meshes
 //   // dp=4,tp=8 on hosts of 8 ranks; the other mesh is rank 0:
 //   NearEnds(to, DType::kBF16, from, topology, /*owned=*/true)
 //   // At(0),At(0); At(0),R; At(0),S(0); At(0),S(1); ...
