@@ -1,6 +1,7 @@
 // Files and lines that a stranger might give. Each is refused or answered within 10 s of processor
-// time and 2 GiB, in a separate process, with printable output and short messages; the other lines
-// of a batch are still answered. The figures are printed (--test_output=all).
+// time (on a slower machine, as many times that as fixed work takes longer) and 2 GiB, in a
+// separate process, with printable output and short messages; the other lines of a batch are still
+// answered. The figures are printed (--test_output=all).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -37,8 +39,9 @@ constexpr int64_t kMaxBytes = int64_t{2} << 30;
 constexpr int kGuardSeconds = 200;
 
 struct Answer {
-  int code = -1;  // the exit code; -1: it did not exit by itself
-  double seconds = 0;
+  int code = -1;       // the exit code; -1: it did not exit by itself
+  double seconds = 0;  // processor time
+  double max_seconds = kMaxSeconds;
   int64_t max_rss_kib = 0;
   std::string out;
   std::string err;
@@ -47,6 +50,13 @@ struct Answer {
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+double ProcessorSeconds(const rusage& usage) {
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 // Runs `meshift ARGS` as a process with at most kMaxBytes of address space and an empty stdin.
@@ -58,8 +68,8 @@ Answer RunProcess(const std::vector<std::string>& args) {
     const rlimit memory = {static_cast<rlim_t>(kMaxBytes), static_cast<rlim_t>(kMaxBytes)};
     setrlimit(RLIMIT_AS, &memory);
     // The kernel ends a process that exceeds its limit by this.
-    const rlimit time = {static_cast<rlim_t>(2 * kMaxSeconds),
-                         static_cast<rlim_t>(3 * kMaxSeconds)};
+    const rlimit time = {static_cast<rlim_t>(4 * kMaxSeconds),
+                         static_cast<rlim_t>(6 * kMaxSeconds)};
     setrlimit(RLIMIT_CPU, &time);
     alarm(kGuardSeconds);
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
@@ -74,21 +84,44 @@ Answer RunProcess(const std::vector<std::string>& args) {
   int status = 0;
   rusage usage = {};
   wait4(child, &status, 0, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-          seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_maxrss, ReadWhole(out),
-          ReadWhole(err)};
+  return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          .seconds = ProcessorSeconds(usage),
+          .max_rss_kib = usage.ru_maxrss,
+          .out = ReadWhole(out),
+          .err = ReadWhole(err)};
+}
+
+// How many times longer than on the machine that kMaxSeconds is stated for a fixed work of this
+// process takes now, from 1 to 4: insertions into maps in random order, which like the planner's
+// search wait for memory.
+double Slowness() {
+  constexpr double kStatedSeconds = 0.3;
+  rusage before = {};
+  getrusage(RUSAGE_SELF, &before);
+  uint64_t key = 1;
+  for (int round = 0; round < 10; ++round) {
+    std::map<uint64_t, int> map;
+    for (int i = 0; i < 100'000; ++i) {
+      key = key * 6364136223846793005 + 1442695040888963407;
+      map.emplace(key, i);
+    }
+    EXPECT_EQ(map.size(), 100'000);
+  }
+  rusage after = {};
+  getrusage(RUSAGE_SELF, &after);
+  return std::clamp((ProcessorSeconds(after) - ProcessorSeconds(before)) / kStatedSeconds, 1.0,
+                    4.0);
 }
 
 // As RunProcess. Beside other programs a process takes up to three times its time, so one that is
-// late gets further runs.
+// late gets further runs, and the limit is raised by how slow the machine is at that time.
 Answer QuickestOf(int runs, const std::vector<std::string>& args) {
   Answer quickest = RunProcess(args);
-  for (int i = 1; i < runs && quickest.seconds > kMaxSeconds; ++i) {
+  for (int i = 1; i < runs && quickest.seconds > quickest.max_seconds; ++i) {
+    const double max_seconds = std::max(quickest.max_seconds, kMaxSeconds * Slowness());
     Answer answer = RunProcess(args);
     if (answer.seconds < quickest.seconds) quickest = std::move(answer);
+    quickest.max_seconds = max_seconds;
   }
   return quickest;
 }
@@ -698,7 +731,7 @@ TEST(Hostile, EachIsRefusedOrAnsweredInBounds) {
     EXPECT_TRUE(row.codes.contains(answer.code))
         << answer.code << "\n"
         << answer.out.substr(0, 2000) << answer.err.substr(0, 2000);
-    EXPECT_LE(answer.seconds, kMaxSeconds);
+    EXPECT_LE(answer.seconds, answer.max_seconds);
     const std::string all = answer.out + answer.err;
     EXPECT_NE(all.find(row.says), std::string::npos) << all.substr(0, 2000);
     // The output has only visible characters and line ends.
