@@ -97,32 +97,34 @@ absl::StatusOr<Plan> PlanCache::FindPlan(const PlanKey& what) {
   return plan;
 }
 
-absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const PlanKey& what) {
+absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanCache::Find(const PlanKey& what) {
   if (const auto* found = planner_plans_.Find(what)) {
     ++stats_.plans_reused;
-    return *found;
+    return found;
   }
   return PlanAndInsert(what);
 }
 
-absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::PlanAndInsert(const PlanKey& what) {
+absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanCache::PlanAndInsert(const PlanKey& what) {
   MESHIFT_ASSIGN_OR_RETURN(const Plan plan, FindPlan(what));
-  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
-  planner_plans_.Insert({&entry->from, &entry->to, what.reduce_dtype}, entry, BytesOf(*entry));
-  return entry;
+  MESHIFT_ASSIGN_OR_RETURN(last_made_, Make(plan));
+  const PlanKey key{&last_made_->from, &last_made_->to, what.reduce_dtype};
+  const auto* kept = planner_plans_.Insert(key, last_made_, BytesOf(*last_made_));
+  return kept == nullptr ? &last_made_ : kept;
 }
 
-absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const Plan& plan) {
+absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanCache::Find(const Plan& plan) {
   return FindOther(plan, /*check=*/verify_);
 }
 
-absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::FindOther(const Plan& plan, bool check) {
+absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanCache::FindOther(const Plan& plan,
+                                                                       bool check) {
   const FingerprintKey key{plan.fingerprint()};
   // Plans with equal fingerprints have equal steps, but their totals may differ. So compare the
   // whole plan: other totals are not verified yet.
   if (const auto* found = other_plans_.Find(key); found != nullptr && (*found)->plan == plan) {
     ++stats_.plans_reused;
-    return *found;
+    return found;
   }
   if (check) {
     const Verdict verdict = Verify(plan);
@@ -135,10 +137,10 @@ absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::FindOther(const Plan& plan
   }
   MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, planner_->options().engine));
   MESHIFT_RETURN_IF_ERROR(CheckMeshes(plan));
-  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
+  MESHIFT_ASSIGN_OR_RETURN(last_made_, Make(plan));
   other_plans_.Erase(key);
-  other_plans_.Insert(key, entry, BytesOf(*entry));
-  return entry;
+  const auto* kept = other_plans_.Insert(key, last_made_, BytesOf(*last_made_));
+  return kept == nullptr ? &last_made_ : kept;
 }
 
 absl::StatusOr<const PlanEntries*> PlanCache::FindTogether(absl::Span<const Redistribution> list) {
@@ -178,8 +180,8 @@ absl::StatusOr<const PlanEntries*> PlanCache::PlanTogetherAndInsert(
     const bool is_alone = !is_made || set->plans[i].fingerprint() == alone[i].fingerprint();
     auto plan = is_alone ? Find(keys[i]) : FindOther(set->plans[i], /*check=*/false);
     if (!plan.ok()) return Annotate(plan.status(), TensorName(i));
-    made.keys.push_back({&(*plan)->from, &(*plan)->to, keys[i].reduce_dtype});
-    made.plans.push_back(*std::move(plan));
+    const std::shared_ptr<PlanEntry>& entry = made.plans.emplace_back(**plan);
+    made.keys.push_back({&entry->from, &entry->to, keys[i].reduce_dtype});
   }
   const absl::Span<const PlanKey> key = made.keys;
   return &together_.Insert(key, std::move(made))->plans;

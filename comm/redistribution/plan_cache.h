@@ -1,7 +1,7 @@
 // A redistributor's cache of plans and of this rank's programs. Internal to comm/redistribution.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto entry, cache.Find({&from, &to, reduce_dtype}));
-//   MESHIFT_ASSIGN_OR_RETURN(Call * call, cache.CallOf(*entry, layouts));
+//   MESHIFT_ASSIGN_OR_RETURN(const auto* entry, cache.Find({&from, &to, reduce_dtype}));
+//   MESHIFT_ASSIGN_OR_RETURN(Call * call, cache.CallOf(**entry, layouts));
 //
 // Plans come from a PlannerCache, which several redistributors may share. This cache keeps the
 // programs that are lowered from them for this rank: those for row-major tensors within a limit in
@@ -135,10 +135,11 @@ class PlanCache {
 
   // Only the plan for two shardings, for a rank that runs no program.
   absl::StatusOr<Plan> FindPlan(const PlanKey& what);
-  // The plan for two shardings with its program, which is lowered if it is not cached.
-  ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<PlanEntry>> Find(const PlanKey& what);
-  // A plan of the caller, which is verified and lowered if it is not cached.
-  absl::StatusOr<std::shared_ptr<PlanEntry>> Find(const Plan& plan);
+  // The plan for two shardings with its program, which is lowered if it is not cached. The pointer
+  // is valid until the next call of a function named Find; a copy of what it points to, longer.
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<const std::shared_ptr<PlanEntry>*> Find(const PlanKey& what);
+  // A plan of the caller, which is verified and lowered if it is not cached; else as above.
+  absl::StatusOr<const std::shared_ptr<PlanEntry>*> Find(const Plan& plan);
   // The plans of a list's tensors by MakePlans, each with its tensor's reduce_dtype; max_work
   // limits each plan alone, and the choice. If the choice takes more: the plans that the tensors
   // have alone. Null: fewer than two tensors go onto another mesh. Valid until the next call of
@@ -169,10 +170,10 @@ class PlanCache {
     PlanEntries plans;
   };
 
-  absl::StatusOr<std::shared_ptr<PlanEntry>> PlanAndInsert(const PlanKey& what);
+  absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanAndInsert(const PlanKey& what);
   absl::StatusOr<const PlanEntries*> PlanTogetherAndInsert(absl::Span<const PlanKey> keys);
   // As Find(plan). `check`: whether to verify a plan that is not cached.
-  absl::StatusOr<std::shared_ptr<PlanEntry>> FindOther(const Plan& plan, bool check);
+  absl::StatusOr<const std::shared_ptr<PlanEntry>*> FindOther(const Plan& plan, bool check);
   absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PlanEntry>> Make(const Plan& plan);
   std::shared_ptr<ProgramEntry> Add(Program program);
@@ -187,7 +188,8 @@ class PlanCache {
   // Keys of planner_plans_ and together_ point into their values.
   LruCache<PlanKey, std::shared_ptr<PlanEntry>> planner_plans_;
   LruCache<FingerprintKey, std::shared_ptr<PlanEntry>> other_plans_;  // of the caller or of lists
-  std::vector<PlanKey> keys_;  // scratch memory of FindTogether()
+  std::shared_ptr<PlanEntry> last_made_;  // which may be above the limit
+  std::vector<PlanKey> keys_;             // scratch memory of FindTogether()
   LruCache<absl::Span<const PlanKey>, ListPlans> together_{kMaxLists};
   uint64_t next_id_ = 0;
   Ids ids_;  // scratch memory of Merge()

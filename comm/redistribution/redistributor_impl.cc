@@ -236,7 +236,8 @@ Run* RedistributorImpl::NewRun() {
 }
 
 void RedistributorImpl::GiveBack(Run* run) {
-  if (run->handles.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  const bool is_last = run->handles.load(std::memory_order_acquire) == 1;
+  if (!is_last && run->handles.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   run->next_free = given_back_.load(std::memory_order_relaxed);
   while (!given_back_.compare_exchange_weak(run->next_free, run, std::memory_order_release,
                                             std::memory_order_relaxed)) {
@@ -324,7 +325,7 @@ absl::Status RedistributorImpl::MarkSteps(size_t last, Stream& stream, RunRecord
 
 RunHandle RedistributorImpl::NewHandle() {
   Run* const run = NewRun();
-  run->handles = 1;
+  run->handles.store(1, std::memory_order_relaxed);
   return RunHandle(shared_from_this(), run);
 }
 
@@ -385,12 +386,12 @@ absl::StatusOr<RunHandle> RedistributorImpl::RunOne(PlanEntry& plan, const Finge
 
 absl::StatusOr<RunHandle> RedistributorImpl::Redistribute(const Redistribution& what) {
   return InTurn(what.ticket, [&]() MESHIFT_REQUIRES(issuing_) -> absl::StatusOr<RunHandle> {
-    MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> plan,
+    MESHIFT_ASSIGN_OR_RETURN(const auto* plan,
                              plans_.Find(PlanKey{&what.from, &what.to, what.reduce_dtype}));
     if (what.symmetric != nullptr) [[unlikely]]
-      return RunSymmetric(*plan, what);
+      return RunSymmetric(**plan, what);
     return RunOne(
-        *plan,
+        **plan,
         {.source = what.source, .target = what.target, .consume_source = what.consume_source},
         what.workspace, {.stream = what.after, .run = &what.after_run});
   });
@@ -400,8 +401,8 @@ absl::StatusOr<RunHandle> RedistributorImpl::RunPlan(const Plan& plan, const Ten
                                                      const Workspace& workspace, const After& after,
                                                      std::optional<int64_t> ticket) {
   return InTurn(ticket, [&]() MESHIFT_REQUIRES(issuing_) -> absl::StatusOr<RunHandle> {
-    MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> found, plans_.Find(plan));
-    return RunOne(*found, tensor, workspace, after);
+    MESHIFT_ASSIGN_OR_RETURN(const auto* found, plans_.Find(plan));
+    return RunOne(**found, tensor, workspace, after);
   });
 }
 
@@ -421,9 +422,9 @@ absl::StatusOr<Plan> RedistributorImpl::Prepare(const PlanKey& what) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
   const MutexLock lock(issuing_);
   if (!IsInMesh()) return plans_.FindPlan(what);
-  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> found, plans_.Find(what));
-  MESHIFT_RETURN_IF_ERROR(Prepare(*found->call));
-  return found->plan;
+  MESHIFT_ASSIGN_OR_RETURN(const auto* found, plans_.Find(what));
+  MESHIFT_RETURN_IF_ERROR(Prepare(*(*found)->call));
+  return (*found)->plan;
 }
 
 absl::Status RedistributorImpl::Prepare(absl::Span<const Plan> plans) {
@@ -431,8 +432,8 @@ absl::Status RedistributorImpl::Prepare(absl::Span<const Plan> plans) {
   if (!IsInMesh()) return absl::OkStatus();
   const MutexLock lock(issuing_);
   for (const Plan& plan : plans) {
-    MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> found, plans_.Find(plan));
-    MESHIFT_RETURN_IF_ERROR(Prepare(*found->call));
+    MESHIFT_ASSIGN_OR_RETURN(const auto* found, plans_.Find(plan));
+    MESHIFT_RETURN_IF_ERROR(Prepare(*(*found)->call));
   }
   return absl::OkStatus();
 }

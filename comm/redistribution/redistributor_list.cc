@@ -98,15 +98,13 @@ absl::StatusOr<std::shared_ptr<Call>> RedistributorImpl::CheckList(
     if (const absl::Status status = CheckAfter(&what.after_run); !status.ok()) {
       return refused(status);
     }
-    absl::StatusOr<std::shared_ptr<PlanEntry>> plan;
-    if (together != nullptr) {
-      plan = (*together)[i];
-    } else {
-      plan = plans_.Find(PlanKey{&what.from, &what.to, what.reduce_dtype});
-    }
-    if (!plan.ok()) return refused(plan.status());
+    const absl::StatusOr<const std::shared_ptr<PlanEntry>*> found =
+        together != nullptr ? &(*together)[i]
+                            : plans_.Find(PlanKey{&what.from, &what.to, what.reduce_dtype});
+    if (!found.ok()) return refused(found.status());
+    const std::shared_ptr<PlanEntry>& plan = list_plans_.emplace_back(**found);
     auto call = CallFor(
-        **plan,
+        *plan,
         {.source = what.source, .target = what.target, .consume_source = what.consume_source},
         may_be_null);
     if (!call.ok()) return refused(call.status());
@@ -125,7 +123,6 @@ absl::StatusOr<std::shared_ptr<Call>> RedistributorImpl::CheckList(
     if (target.begin < target.end) {
       list_ranges_.push_back({.range = target, .tensor = tensor, .written = true});
     }
-    list_plans_.push_back(*std::move(plan));
     list_calls_.push_back((*call)->shared_from_this());
   }
   if (!may_be_null) MESHIFT_RETURN_IF_ERROR(CheckApart(&list_ranges_));
