@@ -16,7 +16,8 @@ absl::Status MpiStep::SetCopies(absl::Span<const ProgramCopy> copies, DType dtyp
     MESHIFT_RETURN_IF_ERROR(ready.SetLayout(copy.shape, copy.src_strides, copy.dst_strides, dtype));
     if (ready.bytes() == 0) continue;
     bytes_ += ready.bytes();
-    copies_.push_back({std::move(ready), PlaceOf(copy.src), PlaceOf(copy.dst)});
+    copies_.push_back(std::move(ready));
+    copy_places_.emplace_back(PlaceOf(copy.src), PlaceOf(copy.dst));
   }
   return absl::OkStatus();
 }
@@ -75,17 +76,14 @@ absl::Status MpiStep::SetCall(const Program& program, const Instruction& instruc
   return reduces ? CheckReduction(call_.dtype, call_.reduction) : absl::OkStatus();
 }
 
-void MpiStep::FillIn(const MpiBases& bases, std::vector<StridedCopy>* copies) const {
-  copies->resize(copies_.size());
-  for (size_t i = 0; i < copies_.size(); ++i) {
-    const Copy& copy = copies_[i];
-    (*copies)[i] = copy.copy;
-    (*copies)[i].SetAddresses(copy.src.At(bases), copy.dst.At(bases));
+void MpiStep::SetAddresses(const MpiBases& bases, std::vector<StridedCopy>* copies) const {
+  for (size_t i = 0; i < copy_places_.size(); ++i) {
+    const auto& [src, dst] = copy_places_[i];
+    (*copies)[i].SetAddresses(src.At(bases), dst.At(bases));
   }
 }
 
-void MpiStep::FillIn(const MpiBases& bases, MpiCall* call) const {
-  *call = call_;
+void MpiStep::SetAddresses(const MpiBases& bases, MpiCall* call) const {
   call->send = send_.At(bases);
   call->recv = recv_.At(bases);
   for (size_t i = 0; i < sends_.size(); ++i) call->sends[i].data = sends_[i].At(bases);

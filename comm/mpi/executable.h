@@ -3,9 +3,9 @@
 // thread that does the work fills them in.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto steps, MpiExecutable::StepsOf(program, groups));
-//   task->step = std::shared_ptr<const MpiStep>(steps, &(*steps)[0]);
-//   task->bases = {source, target, workspace};
-//   ... task->step->FillIn(task->bases, &task->copies) ...
+//   const MpiStep& step = (*steps)[0];
+//   std::vector<StridedCopy> copies = step.copies();
+//   step.SetAddresses({source, target, workspace}, &copies);
 //
 // Enqueue returns INVALID_ARGUMENT if the call does not have exactly one tensor, or if a buffer
 // that the program uses is null; a null buffer of a collective also ends its group. Other errors
@@ -55,9 +55,12 @@ class MpiStep {
     }
     return true;
   }
-  // REQUIRES: HasAll(bases).
-  void FillIn(const MpiBases& bases, std::vector<StridedCopy>* copies) const;
-  void FillIn(const MpiBases& bases, MpiCall* call) const;
+  // The copies, or the collective, without addresses.
+  const std::vector<StridedCopy>& copies() const { return copies_; }
+  const MpiCall& call() const { return call_; }
+  // REQUIRES: HasAll(bases); the copies or the call are those of this step, with any addresses.
+  void SetAddresses(const MpiBases& bases, std::vector<StridedCopy>* copies) const;
+  void SetAddresses(const MpiBases& bases, MpiCall* call) const;
 
  private:
   friend class MpiExecutable;
@@ -70,11 +73,6 @@ class MpiStep {
       return const_cast<char*>(static_cast<const char*>(bases[static_cast<size_t>(space)])) +
              offset;
     }
-  };
-  struct Copy {
-    StridedCopy copy;
-    Place src;
-    Place dst;
   };
   absl::Status SetCopies(absl::Span<const ProgramCopy> copies, DType dtype);
   absl::Status SetCall(const Program& program, const Instruction& instruction,
@@ -89,8 +87,9 @@ class MpiStep {
   std::shared_ptr<MpiGroup> group_;
   int64_t bytes_ = 0;
   std::array<bool, 3> needs_ = {};
-  std::vector<Copy> copies_;
-  MpiCall call_;  // its addresses are null; the places below give them
+  std::vector<StridedCopy> copies_;
+  std::vector<std::pair<Place, Place>> copy_places_;  // of their sources and destinations
+  MpiCall call_;                                      // the places below give its addresses
   Place send_;
   Place recv_;
   std::vector<Place> sends_;

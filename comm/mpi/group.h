@@ -54,10 +54,12 @@ class MpiGroup {
   const std::string& name() const { return name_; }  // "group 1 {0,2}"
 
   // Calls of a group run one at a time, in the order of their numbers: MPI distinguishes messages
-  // of one tag only by their order. A call may start once turn() is its number.
-  int64_t TakeNumber() { return next_number_.fetch_add(1, std::memory_order_relaxed); }
+  // of one tag only by their order. A call may start once turn() is its number. One thread at a
+  // time takes numbers.
+  int64_t TakeNumber() { return next_number_++; }
   int64_t turn() const { return turn_.load(std::memory_order_acquire); }
-  void EndTurn() { turn_.fetch_add(1, std::memory_order_acq_rel); }
+  // REQUIRES: the caller runs the call whose turn it is.
+  void EndTurn() { turn_.store(turn() + 1, std::memory_order_release); }
 
   // Ends the group on this rank. Keeps the first error and returns it. Any thread may call.
   absl::Status Fail(const absl::Status& error);
@@ -66,7 +68,7 @@ class MpiGroup {
 
  private:
   // Every call reads these three; they are adjacent, to share a cache line.
-  std::atomic<int64_t> next_number_{0};
+  int64_t next_number_ = 0;
   std::atomic<int64_t> turn_{0};
   std::atomic<bool> ended_{false};
   const MPI_Comm comm_;

@@ -130,9 +130,9 @@ absl::Status MpiCommunicator::CallV(Kind kind, const void* send, void* recv,
 std::unique_ptr<MpiTask> MpiCommunicator::NewCall(Kind kind, DType dtype, MpiStream& stream) {
   auto task = stream.state()->NewTask();
   task->kind = MpiTask::Kind::kCollective;
-  task->group = group_;
+  task->group = group_.get();
+  task->owner = group_;
   task->number = group_->TakeNumber();
-  task->progress_count = -1;
   MpiCall& call = task->operation.call();
   call.window = nullptr;
   call.kind = kind;

@@ -90,8 +90,8 @@ class Operation {
   // the size of the cache that the ranks of a host share; 0 if unknown.
   void Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes);
   bool started() const { return group_ != nullptr; }
-  // Whether messages are pending, other than those of segments. REQUIRES: started().
-  bool HasPendingMessages() const { return status_.ok() && !requests_.empty(); }
+  // Whether it awaits messages, other than those of segments. REQUIRES: started().
+  bool AwaitsMessages() const { return status_.ok() && requests_.receives(); }
   // To be called before this member copies `copied_bytes`: receives the messages that have arrived,
   // so that their senders need not wait for the copy. Does nothing before a large copy, where
   // keeping the caches warm saves more time. The next Step returns its error. REQUIRES: started().

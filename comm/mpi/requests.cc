@@ -35,6 +35,7 @@ absl::Status Requests::ReceivePiece(void* data, int bytes, int peer, int tag) {
   if (code != MPI_SUCCESS) return MpiError(code, "MPI_Irecv");
   requests_.push_back(request);
   expected_.push_back({peer, bytes});
+  receives_ = true;
   return absl::OkStatus();
 }
 
@@ -94,6 +95,7 @@ absl::Status Requests::Test(bool* done) {
   *done = true;
   requests_.clear();
   expected_.clear();
+  receives_ = false;
   return absl::OkStatus();
 }
 
@@ -121,6 +123,7 @@ void Requests::Cancel() {
   }
   requests_.clear();
   expected_.clear();
+  receives_ = false;
 }
 
 }  // namespace meshift

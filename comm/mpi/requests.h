@@ -56,6 +56,7 @@ class Requests {
   // have begun, cannot be cancelled: MPI may still access their memory.
   void Cancel();
   bool empty() const { return requests_.empty(); }
+  bool receives() const { return receives_; }  // whether one of the messages is received
 
  private:
   struct Expected {
@@ -68,6 +69,7 @@ class Requests {
   MPI_Comm comm_;
   MpiWatchdog* watch_ = nullptr;
   int64_t max_piece_;
+  bool receives_ = false;
   std::vector<MPI_Request> requests_;
   std::vector<Expected> expected_;  // one per request
   std::vector<MPI_Status> statuses_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "base/final_cast.h"
@@ -92,14 +93,20 @@ std::unique_ptr<MpiTask> StreamState::Ring::Pop() {
 }
 
 std::unique_ptr<MpiTask> StreamState::NewTask() {
-  const MutexLock lock(mutex_);
-  return TakeFree();
+  std::unique_ptr<MpiTask> task = TakeSpare();
+  task->owner.reset();
+  task->step = task->copies_of = task->call_of = nullptr;
+  return task;
 }
 
-std::unique_ptr<MpiTask> StreamState::TakeFree() {
-  if (free_.empty()) return std::make_unique<MpiTask>();
-  std::unique_ptr<MpiTask> task = std::move(free_.back());
-  free_.pop_back();
+std::unique_ptr<MpiTask> StreamState::TakeSpare() {
+  if (spare_.empty()) {
+    const MutexLock lock(mutex_);
+    spare_.swap(free_);
+  }
+  if (spare_.empty()) return std::make_unique<MpiTask>();
+  std::unique_ptr<MpiTask> task = std::move(spare_.back());
+  spare_.pop_back();
   return task;
 }
 
@@ -116,55 +123,63 @@ int64_t StreamState::BytesOf(const MpiTask& task) {
   }
 }
 
-bool StreamState::TryClaim(const MpiTask& task) {
-  if (claimed_ || !tasks_.empty()) return false;
-  const bool skipped = failed_.load(std::memory_order_relaxed);
-  claimed_ = (BytesOf(task) <= kInlineBytes || skipped) &&
-             (watch_ == nullptr || task.kind != MpiTask::Kind::kCollective);
-  return claimed_;
-}
-
-void StreamState::Put(std::unique_ptr<MpiTask> task) {
-  MpiTask* const put = task.get();
-  bool mine = false;
-  {
-    const MutexLock lock(mutex_);
-    mine = TryClaim(*put);
-    tasks_.Push(std::move(task));
-    open_.fetch_add(1);
+void StreamState::Put(std::unique_ptr<MpiTask> task, std::shared_ptr<Event>* done) {
+  if (RunAtOnce(task.get())) {
+    spare_.push_back(std::move(task));
+    if (done != nullptr) Mark(done);
+    return;
   }
-  if (mine) Run(put, nullptr, {.max_bytes = kInlineBytes, .begins_only = true});
+  const MutexLock lock(mutex_);
+  if (spare_.empty()) spare_.swap(free_);
+  tasks_.Push(std::move(task));
+  open_.fetch_add(1);
+  if (done != nullptr) MarkLast(done);
 }
 
 void StreamState::Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
                       const ListRange& range, const MpiBases& bases, std::shared_ptr<Event>* done) {
-  MpiTask* mine = nullptr;
-  {
-    const MutexLock lock(mutex_);
-    for (int32_t i = range.first; i < range.first + range.size; ++i) {
-      std::unique_ptr<MpiTask> task = TakeFree();
-      const MpiStep& step = (*steps)[i];
-      task->step = std::shared_ptr<const MpiStep>(steps, &step);
-      task->bases = bases;
-      if (const std::shared_ptr<MpiGroup>& group = step.group(); group == nullptr) {
-        task->kind = MpiTask::Kind::kCopy;
-        task->bytes = step.bytes();
-      } else {
-        task->kind = MpiTask::Kind::kCollective;
-        task->group = group;
-        task->number = group->TakeNumber();
-        task->progress_count = -1;
-      }
-      if (i == range.first && TryClaim(*task)) mine = task.get();
-      tasks_.Push(std::move(task));
+  const int32_t last = range.first + range.size - 1;
+  for (int32_t i = range.first; i <= last; ++i) {
+    std::unique_ptr<MpiTask> task = TakeSpare();
+    const MpiStep& step = (*steps)[i];
+    if (task->owner != steps) {
+      task->owner = steps;
+      task->copies_of = task->call_of = nullptr;
     }
-    open_.fetch_add(range.size);
-    if (done != nullptr) MarkLast(done);
+    task->step = &step;
+    task->bases = bases;
+    if (MpiGroup* const group = step.group().get(); group == nullptr) {
+      task->kind = MpiTask::Kind::kCopy;
+      task->bytes = step.bytes();
+    } else {
+      task->kind = MpiTask::Kind::kCollective;
+      task->group = group;
+      task->number = group->TakeNumber();
+    }
+    Put(std::move(task), i == last ? done : nullptr);
   }
-  if (mine != nullptr) Run(mine, nullptr, {.max_bytes = kInlineBytes, .begins_only = true});
+  if (range.size == 0 && done != nullptr) Mark(done);
+}
+
+// No other thread runs tasks of an idle stream, and none puts one meanwhile.
+bool StreamState::RunAtOnce(MpiTask* task) {
+  if (!idle()) return false;
+  if (Execute(*task, nullptr, {.max_bytes = kInlineBytes, .begins_only = true}) == Result::kStuck) {
+    return false;
+  }
+  task->event.reset();
+  CountEnd();
+  return true;
 }
 
 void StreamState::Mark(std::shared_ptr<Event>* event) {
+  if (event->use_count() == 1 && idle()) {
+    if (auto* const own = FinalCast<MpiEvent>(event->get()); own != nullptr) {
+      own->Reset(this);
+      own->Reach(error());
+      return;
+    }
+  }
   const MutexLock lock(mutex_);
   MarkLast(event);
 }
@@ -214,9 +229,8 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const AdvanceOptions& option
     const MutexLock lock(mutex_);
     if (result == Result::kDone) {
       done = tasks_.Pop();
-      done->group.reset();
-      done->step.reset();
       done->event.reset();
+      CountEnd();
       for (std::shared_ptr<MpiEvent>& event : done->marks) {
         event->Reach(error_);
         if (event.use_count() > 1) continue;
@@ -225,8 +239,8 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const AdvanceOptions& option
       }
       done->marks.clear();
       free_.push_back(std::move(done));
-      ended_.fetch_add(1, std::memory_order_relaxed);
-      open_.fetch_sub(1, std::memory_order_release);
+      // mutex_ orders all changes.
+      open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     }
     if (result == Result::kStuck || tasks_.empty()) {
       claimed_ = false;
@@ -273,13 +287,16 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next,
 
 // Not in Put, to keep the submitting thread's work short.
 void StreamState::FillIn(MpiTask* task) {
-  if (task->step == nullptr) return;
+  const MpiStep* const step = std::exchange(task->step, nullptr);
+  if (step == nullptr) return;
   if (task->kind == MpiTask::Kind::kCopy) {
-    task->step->FillIn(task->bases, &task->copies);
+    if (std::exchange(task->copies_of, step) != step) task->copies = step->copies();
+    step->SetAddresses(task->bases, &task->copies);
   } else {
-    task->step->FillIn(task->bases, &task->operation.call());
+    MpiCall& call = task->operation.call();
+    if (std::exchange(task->call_of, step) != step) call = step->call();
+    step->SetAddresses(task->bases, &call);
   }
-  task->step.reset();
 }
 
 void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
@@ -317,9 +334,8 @@ bool StreamState::MayBegin(const MpiTask& task) const {
 }
 
 void StreamState::Begin(MpiTask* task) {
-  task->operation.Start(task->group.get(), pool_, cache_bytes_);
-  task->progress_count = 0;
-  task->progress_ns = NowNs();
+  task->operation.Start(task->group, pool_, cache_bytes_);
+  task->progress_count = -1;  // the first step that does not end it notes the time
 }
 
 StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const AdvanceOptions& options) {
@@ -339,7 +355,7 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const AdvanceO
     if (group.turn() != task.number) return Result::kStuck;
     Begin(&task);
   }
-  if (options.begins_only && operation.HasPendingMessages()) return Result::kStuck;
+  if (options.begins_only && operation.AwaitsMessages()) return Result::kStuck;
   const Operation::State state = operation.Step(options.max_bytes);
   if (state == Operation::State::kDone) {
     group.EndTurn();

@@ -5,8 +5,9 @@
 //   stream->Put(std::move(task));                           // runs now if small and stream idle
 //   while (!stream->idle()) stream->Advance({});
 //
-// The calling thread runs a task at once if the stream is idle, the task is small, and it needs no
-// other rank. It also begins a small collective, unless the engine has bounded waits
+// If the stream is idle, and a task is small and needs no other rank, the calling thread runs it at
+// once: such a task never is in the queue, and needs no lock. That thread also begins a small
+// collective before it queues it, unless the engine has bounded waits
 // (MpiEngineOptions::bounded_waits). progress.h says which threads run the rest. By default a
 // thread that waits runs tasks of all streams, its own first. While none waits, the progress thread
 // runs them. One thread at a time runs the tasks of a stream. No task blocks, unless MPI does: a
@@ -83,12 +84,17 @@ struct MpiTask {
   int64_t bytes = 0;  // that a kernel writes; kCast, kReduce: reads and writes
   // The prepared copies or collective, and the addresses for it; filled in when the task runs. Null
   // if the task is filled in already.
-  std::shared_ptr<const MpiStep> step;
+  const MpiStep* step = nullptr;
   MpiBases bases = {};
-  std::shared_ptr<MpiGroup> group;  // kCollective
-  int64_t number = 0;               // of the call in its group
-  int64_t progress_count = -1;      // Operation::progress_count() when last checked
-  int64_t progress_ns = -1;         // when `progress_count` last changed, by NowNs()
+  MpiGroup* group = nullptr;  // kCollective
+  // Keeps these steps and groups alive, also while the task is not in use: `copies` and the
+  // operation's call are still those of `copies_of` and `call_of` when it next runs these steps.
+  std::shared_ptr<const void> owner;
+  const MpiStep* copies_of = nullptr;
+  const MpiStep* call_of = nullptr;
+  int64_t number = 0;           // of the call in its group
+  int64_t progress_count = -1;  // Operation::progress_count() when last checked
+  int64_t progress_ns = -1;     // when that was seen to change, by NowNs()
   // Events that are reached when this task is done. Guarded by the stream's mutex.
   absl::InlinedVector<std::shared_ptr<MpiEvent>, 1> marks;
 
@@ -117,7 +123,7 @@ struct AdvanceOptions {
   const AtomicTimeouts* timeouts = nullptr;
   int64_t now_ns = 0;    // by NowNs()
   int64_t since_ns = 0;  // time before this does not count
-  // Do not test messages that the start of a collective has posted: a test may yield the core.
+  // Do not test the messages that a collective has begun to receive: a test may yield the core.
   bool begins_only = false;
 };
 
@@ -128,12 +134,13 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   StreamState(ScratchPool* pool, MpiWatchdog* watch, Mutex* turn, int64_t cache_bytes)
       : pool_(pool), watch_(watch), turn_(turn), cache_bytes_(cache_bytes) {}
 
-  // A task for the caller to fill in and Put.
+  // A task for the caller to fill in and Put, without an owner.
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> NewTask();
-  // Appends a task. Runs or begins it at once if it is small and the stream was idle, but with
-  // `watch` no collective.
-  void Put(std::unique_ptr<MpiTask> task);
-  // Appends these steps, which must be prepared, and then marks `done` unless it is null.
+  // Appends a task, and then marks `done` unless it is null. Runs or begins the task at once if it
+  // is small and the stream was idle, but with `watch` no collective.
+  ABSL_ATTRIBUTE_HOT void Put(std::unique_ptr<MpiTask> task,
+                              std::shared_ptr<Event>* done = nullptr);
+  // Appends these steps, which must be prepared, in the same way.
   ABSL_ATTRIBUTE_HOT void Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
                               const ListRange& range, const MpiBases& bases,
                               std::shared_ptr<Event>* done);
@@ -176,12 +183,16 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
 
   // MpiTask::bytes of a kernel; the bytes that a collective sends and receives.
   ABSL_ATTRIBUTE_HOT static int64_t BytesOf(const MpiTask& task);
-  ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeFree() MESHIFT_REQUIRES(mutex_);
   ABSL_ATTRIBUTE_HOT void MarkLast(std::shared_ptr<Event>* event) MESHIFT_REQUIRES(mutex_);
-  // Whether the caller, about to Push `task`, must run it at once. If so, claims the stream.
-  ABSL_ATTRIBUTE_HOT bool TryClaim(const MpiTask& task) MESHIFT_REQUIRES(mutex_);
+  // Whether the stream was idle and the task, which is not in the queue, is now done. If not, the
+  // task may have begun.
+  ABSL_ATTRIBUTE_HOT bool RunAtOnce(MpiTask* task);
   // `task` is the first task, on a claimed stream; `next` is the second, or null.
   bool Run(MpiTask* task, MpiTask* next, const AdvanceOptions& options);
+  // A task that keeps what it had when it was used last.
+  ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeSpare();
+  // Counts a task that is done.
+  void CountEnd() { ended_.store(ended() + 1, std::memory_order_relaxed); }
   Result Execute(MpiTask& task, MpiTask* next, const AdvanceOptions& options);
   static void FillIn(MpiTask* task);
   void ExecuteCopies(MpiTask& task, MpiTask* next);
@@ -195,13 +206,14 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   MpiWatchdog* const watch_;
   Mutex* const turn_;
   const int64_t cache_bytes_;
-  std::atomic<int64_t> open_{0};  // tasks that are not done
-  std::atomic<int64_t> ended_{0};
+  std::atomic<int64_t> open_{0};   // tasks in the queue
+  std::atomic<int64_t> ended_{0};  // changed by the thread that runs the stream's tasks
   std::atomic<bool> failed_{false};
+  std::vector<std::unique_ptr<MpiTask>> spare_;  // to reuse; of the thread that puts tasks
   mutable Mutex mutex_;
   bool claimed_ MESHIFT_GUARDED_BY(mutex_) = false;
   Ring tasks_ MESHIFT_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<MpiTask>> free_ MESHIFT_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<MpiTask>> free_ MESHIFT_GUARDED_BY(mutex_);  // become spare_
   // Events to reuse: they had no other reference when they were reached. They belong to no stream.
   std::vector<std::shared_ptr<MpiEvent>> free_events_ MESHIFT_GUARDED_BY(mutex_);
   absl::Status error_ MESHIFT_GUARDED_BY(mutex_);
