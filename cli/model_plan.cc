@@ -216,7 +216,7 @@ absl::Status PlanRowsTogether(absl::Span<const TensorMove> moves, const PlannerO
     return set.status();
   }
   for (size_t i = 0; i < moves.size(); ++i) result->rows.push_back(row(i, set->plans[i]));
-  result->together = {set->busiest, set->busiest_ns, set->bound_ns};
+  result->together = {set->busiest, set->busiest_ns, set->starts_ns, set->copies_ns, set->bound_ns};
   result->bucket_bytes = bucket_bytes;
   result->rounds = std::move(set->rounds);
   MESHIFT_ASSIGN_OR_RETURN(result->setup_ns, SetupNs(result->rows, budget));
@@ -401,12 +401,14 @@ std::vector<ShownRow> ShownRows(const ModelPlan& model) {
 }
 
 std::string RenderTogether(const ModelPlan& model) {
-  const auto& [busiest, busiest_ns, bound_ns] = *model.together;
+  const TogetherTotals& together = *model.together;
+  const BusiestLink& busiest = together.busiest;
   const Topology& topology = model.rows[0].plan.options().topology;
-  return fmt::format("together: busiest link {} of rank {} ({}) {}, bound {}\n",
-                     topology.level(busiest.level).name, busiest.rank,
-                     busiest.received ? "received" : "sent", TimeText(busiest_ns),
-                     TimeText(bound_ns));
+  return fmt::format(
+      "together: busiest link {} of rank {} ({}) {}, bound {}; starts {}, copies {}\n",
+      topology.level(busiest.level).name, busiest.rank, busiest.received ? "received" : "sent",
+      TimeText(together.busiest_ns), TimeText(together.bound_ns), TimeText(together.starts_ns),
+      TimeText(together.copies_ns));
 }
 
 std::string RenderRounds(const ModelPlan& model) {

@@ -35,10 +35,12 @@ struct ModelRow {
   std::optional<std::string> id = std::nullopt;  // of a line of a batch: JSON text
 };
 
-// The busiest link of plans that are made together.
+// The terms of the objective of plans that are made together, as in PlanSet.
 struct TogetherTotals {
   BusiestLink busiest;
   int64_t busiest_ns = 0;
+  int64_t starts_ns = 0;
+  int64_t copies_ns = 0;
   int64_t bound_ns = 0;
 };
 

@@ -395,8 +395,10 @@ TEST(PlanModel, TogetherTheBusiestLinkIsLeast) {
   const Outcome outcome = Meshift(args);
   EXPECT_EQ(outcome.code, 0) << outcome;
   // 8 of 32 tensors by each rank, 512 KiB each, at 360,000 bytes per us.
-  EXPECT_EQ(Line(outcome.out, "together"),
-            "together: busiest link flat of rank 0 (sent) 11.7 us, bound 11.7 us");
+  EXPECT_EQ(
+      Line(outcome.out, "together"),
+      "together: busiest link flat of rank 0 (sent) 11.7 us, bound 11.7 us; starts 0 ns, copies "
+      "2.8 us");
   EXPECT_NE(outcome.out.find("slice{dp}; exchange{onto mesh 1}"), std::string::npos) << outcome;
   args.insert(args.end(), {"--format", "json"});
   const Outcome json = Meshift(args);

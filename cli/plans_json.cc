@@ -24,6 +24,7 @@
 #include "meshift/status.h"
 #include "meshift/topology.h"
 #include "meshift/verifier.h"
+#include "planner/together/collective_starts.h"
 #include "planner/together/links.h"
 #include "planner/together/plan_loads.h"
 #include "planner/together/rounds.h"
@@ -118,6 +119,8 @@ std::string PlansToJson(const ModelPlan& model, bool with_traffic) {
   if (model.together) {
     const Topology& topology = model.rows[0].plan.options().topology;
     json["together"] = {{"busiest", BusiestLinkJson(*model.together, topology)},
+                        {"starts_ns", model.together->starts_ns},
+                        {"copies_ns", model.together->copies_ns},
                         {"bound_ns", model.together->bound_ns}};
   }
   if (model.bucket_bytes) {
@@ -290,13 +293,25 @@ absl::StatusOr<std::string> Checker::CheckTogether() {
   if (!links.ok()) return "scale: " + Message(links.status());
   links_.emplace(*std::move(links));
   PlanLoads loads(plans_, *links_, budget_);
-  for (size_t i = 0; i < plans_.size(); ++i) loads.Add(i, model_.rows[i].count);
-  if (budget_.exhausted()) return "";
+  StartSums starts;
+  CollectiveKinds kinds;
+  for (size_t i = 0; i < plans_.size(); ++i) {
+    loads.Add(i, model_.rows[i].count);
+    if (budget_.exhausted()) return "";
+    starts.Add(StartsOf(plans_[i], topology(), &kinds));
+  }
   const LinkTime right = loads.Busiest();
-  model_.together = {right.link, right.ns, bound_ns};
+  model_.together = {right.link, right.ns, starts.Most(), loads.CopiesNs(), bound_ns};
   MESHIFT_ASSIGN_OR_RETURN(
       std::string wrong,
       Difference(*busiest, BusiestLinkJson(*model_.together, topology()), "together: busiest"));
+  // Documents of earlier programs do not have these.
+  for (const auto& [key, ns] : {std::pair("starts_ns", model_.together->starts_ns),
+                                std::pair("copies_ns", model_.together->copies_ns)}) {
+    if (!wrong.empty() || !stated->contains(key)) continue;
+    MESHIFT_ASSIGN_OR_RETURN(
+        wrong, Difference((*stated)[key], Json(ns), fmt::format("together: {}", key)));
+  }
   if (!wrong.empty() || (bound_ns >= 0 && bound_ns <= right.ns)) return wrong;
   return fmt::format("together: bound_ns is {}; it must be in 0..{}, the time of the busiest link",
                      bound_ns, right.ns);

@@ -93,17 +93,21 @@ struct Round {
 
 struct PlanSet {
   std::vector<Plan> plans;  // one per move, in order
-  // The objective: the time of all bytes that the plans put on the busiest link, at full bandwidth.
+  // The objective is the sum of three times: of all bytes that the plans put on the busiest link,
+  // at full bandwidth; of the starts of collectives on the group that has the most kinds of them;
+  // and of the local copies of the rank that has the most.
   int64_t busiest_ns = 0;
+  int64_t starts_ns = 0;
+  int64_t copies_ns = 0;
   // The first of the busiest links: by rank, then level, then sent before received.
   BusiestLink busiest;
   int64_t bound_ns = 0;       // no choice of plans has a busiest link below this
   std::vector<Round> rounds;  // empty without a bucket
 };
 
-// Plans tensors together: each plan alone may be slower than MakePlan's, but the busiest link of
-// all of them is less busy. Plans are those of MakePlan, or, onto another mesh, where nothing is
-// reduced or cast, crossings straight from the source or from one of its replicas.
+// Plans tensors together: each plan alone may be slower than MakePlan's, but all of them together
+// are quicker, by PlanSet's objective. Plans are those of MakePlan, or, onto another mesh, where
+// nothing is reduced or cast, crossings straight from the source or from one of its replicas.
 // planner/together/together.h has the formula and the order of the choice; it is a heuristic.
 //
 // INVALID_ARGUMENT: no moves, or a count below 1. Other errors are those of MakePlan for one of the

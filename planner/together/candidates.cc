@@ -12,6 +12,8 @@
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
+#include "planner/cost/cost.h"
+#include "planner/cost/cross_cost.h"
 #include "planner/inter_mesh/direct_crossing.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/workspace.h"
@@ -81,6 +83,17 @@ bool MayCrossDirectly(const TensorMove& move) {
          !move.from.HasPartial() && !move.to.HasPartial() && NumElements(move.from.shape()) > 0;
 }
 
+// The ranks that hold anything, by index.
+std::vector<int32_t> HoldersOf(const Sharding& sharding, const Links& links) {
+  const DeviceMesh& mesh = sharding.mesh();
+  std::vector<int32_t> holders;
+  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+    if (sharding.BoxAt(mesh.CoordinateAt(position)).IsEmpty()) continue;
+    holders.push_back(links.IndexOf(mesh.RankAt(position)));
+  }
+  return holders;
+}
+
 bool IsDirect(const Plan& plan) { return plan.steps().size() == 1 && IsCrossing(plan.steps()[0]); }
 
 }  // namespace
@@ -88,10 +101,15 @@ bool IsDirect(const Plan& plan) { return plan.steps().size() == 1 && IsCrossing(
 Candidate CandidateMaker::Finish(const TensorMove& move) {
   Candidate candidate{.loads = list_.Take(move.count)};
   for (const LinkLoad& load : candidate.loads) {
+    if (load.level == links_.copy_level()) break;  // the last level
     if (load.place % 2 == kSent) candidate.sent = SaturatingAdd(candidate.sent, load.bytes);
   }
   budget_.Charge(kLoadWork, std::ssize(candidate.loads));
   return candidate;
+}
+
+void CandidateMaker::AddCopies(int64_t ns, absl::Span<const int32_t> ranks, int direction) {
+  for (const int32_t rank : ranks) list_.Add(links_.copy_level(), rank, direction, ns);
 }
 
 absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& move, Plan alone,
@@ -99,6 +117,7 @@ absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& mo
   std::vector<Candidate> candidates;
   if (budget_.Charge(LoadWork(alone))) AddLoads(alone, links_, &list_);
   candidates.push_back(Finish(move));
+  candidates[0].starts = StartsOf(alone, links_.topology(), &kinds_);
   const bool is_direct = IsDirect(alone);
   candidates[0].plan = std::move(alone);
   if (!MayCrossDirectly(move)) return candidates;
@@ -107,10 +126,14 @@ absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& mo
   if (messages > Crossing::kMaxMessages) return candidates;
   const int64_t ranks = move.from.mesh().NumRanks() + move.to.mesh().NumRanks();
   if (!is_direct) {
-    if (!budget_.Charge(kMessageWork, messages) || !budget_.Charge(kRankWork, ranks)) {
+    if (!budget_.Charge(kMessageWork, messages) || !budget_.Charge(2 * kRankWork, ranks)) {
       return budget_.Refusal("planning");
     }
     const Crossing crossing = Crossing::Of(move.from, move.to, links_.topology());
+    const int64_t copies_ns =
+        MeasureCrossing(crossing, move.from, move.to, links_.copy_topology()).time.copies_ns;
+    AddCopies(copies_ns, HoldersOf(move.from, links_), kSent);
+    AddCopies(copies_ns, HoldersOf(move.to, links_), kReceived);
     for (const CrossingMessage& message : crossing.messages()) {
       const int32_t sender = links_.IndexOf(message.sender);
       const int32_t receiver = links_.IndexOf(message.receiver);
@@ -151,6 +174,7 @@ void CandidateMaker::AddReplicas(const TensorMove& move, const Sources& sources,
   std::vector<Coordinate> senders;
   std::vector<int32_t> sender_of(links_.num_ranks(), -1);
   std::vector<Message> messages;
+  int64_t copies_ns = 0;  // of the crossing, estimated as those of the first replica
   const auto add = [&](int64_t sender, int64_t receiver, int64_t elements) {
     int32_t& index = sender_of[links_.IndexOf(sender)];
     if (index < 0) {
@@ -162,15 +186,19 @@ void CandidateMaker::AddReplicas(const TensorMove& move, const Sources& sources,
   };
   {
     const Crossing crossing = Crossing::Of(*source, move.to, links_.topology());
+    copies_ns = MeasureCrossing(crossing, *source, move.to, links_.copy_topology()).time.copies_ns;
     for (const CrossingMessage& m : crossing.messages()) add(m.sender, m.receiver, m.elements);
     for (const int64_t rank : crossing.ranks()) {
       if (const auto kept = crossing.KeptBy(rank)) add(rank, rank, kept->NumElements());
     }
   }
+  const int64_t slice_ns =
+      CopyNs(links_.copy_topology(), SaturatingBytes(source->dtype(), source->MaxLocalElements()));
+  const std::vector<int32_t> receivers = HoldersOf(move.to, links_);
   const int64_t tried = std::min(sources.most, replicas.count());
   std::vector<int32_t> index_of(senders.size());
   for (int64_t i = 0; i < tried; ++i) {
-    if (!budget_.Charge(1, std::ssize(messages)) ||
+    if (!budget_.Charge(1, std::ssize(messages) + std::ssize(receivers)) ||
         !budget_.Charge(kRankWork, std::ssize(senders))) {
       return;
     }
@@ -180,6 +208,8 @@ void CandidateMaker::AddReplicas(const TensorMove& move, const Sources& sources,
       replicas.Choose(replica, &senders[s]);
       index_of[s] = links_.IndexOf(mesh.RankAt(senders[s]));
     }
+    AddCopies(SaturatingAdd(slice_ns, copies_ns), index_of, kSent);
+    AddCopies(copies_ns, receivers, kReceived);
     for (const Message& message : messages) {
       const int32_t sender = index_of[message.sender];
       if (sender == message.receiver) continue;
@@ -190,6 +220,13 @@ void CandidateMaker::AddReplicas(const TensorMove& move, const Sources& sources,
     candidates->push_back(Finish(move));
     candidates->back().replica = replica;
   }
+}
+
+void CandidateMaker::SetPlan(const TensorMove& move, Plan plan, Candidate* candidate) {
+  if (!budget_.Charge(LoadWork(plan))) return;
+  AddLoads(plan, links_, &list_);
+  candidate->loads = list_.Take(move.count);
+  candidate->plan = std::move(plan);
 }
 
 absl::StatusOr<Plan> CandidateMaker::PlanOf(const TensorMove& move, const Candidate& candidate) {

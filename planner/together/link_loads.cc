@@ -10,6 +10,7 @@
 #include "meshift/sharding.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/cost.h"
+#include "planner/cost/cross_cost.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/expanded_plan.h"
 #include "planner/plan/rank_bytes.h"
@@ -133,13 +134,11 @@ bool IsMessages(const Step& step) {
   return !IsReduction(step.op) && OpOnCuts(step.op) != StepOp::kAllGather;
 }
 
-void ForEachCrossingLoad(const Plan& plan, int i, const Topology& topology, LinkFn on_link,
-                         RankFn on_rank) {
-  const Sharding& before = Before(plan, i);
-  const Crossing crossing = Crossing::Of(before, plan.steps()[i].after, topology);
+void ForEachCrossingLoad(const Crossing& crossing, DType dtype, const Topology& topology,
+                         LinkFn on_link, RankFn on_rank) {
   for (const int64_t rank : crossing.ranks()) {
     for (int level = 0; level < topology.NumLevels(); ++level) {
-      const int64_t bytes = SaturatingBytes(before.dtype(), crossing.SentBy(rank, level));
+      const int64_t bytes = SaturatingBytes(dtype, crossing.SentBy(rank, level));
       if (bytes == 0) continue;
       on_link(rank, level, {.sent = bytes, .counted = bytes});
       on_rank(rank, bytes);
@@ -147,7 +146,7 @@ void ForEachCrossingLoad(const Plan& plan, int i, const Topology& topology, Link
   }
   for (const CrossingMessage& message : crossing.messages()) {
     on_link(message.receiver, topology.LevelBetween(message.sender, message.receiver),
-            {.received = SaturatingBytes(before.dtype(), message.elements)});
+            {.received = SaturatingBytes(dtype, message.elements)});
   }
 }
 
@@ -259,6 +258,24 @@ class StepLoads {
   const RankFn on_rank_;
 };
 
+// The time of the copies of a step on one mesh, without their starts.
+int64_t CopiesNs(const Plan& plan, int i, const Links& links) {
+  const Step& step = plan.steps()[i];
+  if (step.group_size) return TimePartsOf(plan, i, links.copy_topology()).copies_ns;
+  return std::max<int64_t>(step.est_ns - links.topology().constants().copy_latency_ns, 0);
+}
+
+// Adds a step's copies to the ranks of a mesh that hold anything of one of two values.
+void AddCopies(int64_t ns, const Sharding& before, const Sharding& after, int direction,
+               const Links& links, LoadList* list) {
+  const DeviceMesh& mesh = before.mesh();
+  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+    const Coordinate at = mesh.CoordinateAt(position);
+    if (before.BoxAt(at).IsEmpty() && after.BoxAt(at).IsEmpty()) continue;
+    list->Add(links.copy_level(), links.IndexOf(mesh.RankAt(position)), direction, ns);
+  }
+}
+
 }  // namespace
 
 void ForEachLoad(const Plan& plan, const Topology& topology, LinkFn on_link, RankFn on_rank) {
@@ -266,7 +283,9 @@ void ForEachLoad(const Plan& plan, const Topology& topology, LinkFn on_link, Ran
     const Step& step = plan.steps()[i];
     if (step.bytes_sent == 0) continue;
     if (IsCrossing(step)) {
-      ForEachCrossingLoad(plan, i, topology, on_link, on_rank);
+      const Sharding& before = Before(plan, i);
+      ForEachCrossingLoad(Crossing::Of(before, step.after, topology), before.dtype(), topology,
+                          on_link, on_rank);
     } else {
       StepLoads(plan, i, topology, on_link, on_rank).Visit();
     }
@@ -274,14 +293,31 @@ void ForEachLoad(const Plan& plan, const Topology& topology, LinkFn on_link, Ran
 }
 
 void AddLoads(const Plan& plan, const Links& links, LoadList* list) {
-  ForEachLoad(
-      plan, links.topology(),
-      [&](int64_t rank, int level, const LinkBytes& bytes) {
-        const int32_t index = links.IndexOf(rank);
-        list->Add(level, index, kSent, bytes.sent);
-        list->Add(level, index, kReceived, bytes.received);
-      },
-      [](int64_t, int64_t) {});
+  const Topology& topology = links.topology();
+  const auto on_link = [&](int64_t rank, int level, const LinkBytes& bytes) {
+    const int32_t index = links.IndexOf(rank);
+    list->Add(level, index, kSent, bytes.sent);
+    list->Add(level, index, kReceived, bytes.received);
+  };
+  const auto on_rank = [](int64_t, int64_t) {};
+  int direction = kSent;
+  for (int i = 0; i < static_cast<int>(plan.steps().size()); ++i) {
+    const Sharding& before = Before(plan, i);
+    const Step& step = plan.steps()[i];
+    if (IsCrossing(step)) {
+      const Crossing crossing = Crossing::Of(before, step.after, topology);
+      ForEachCrossingLoad(crossing, before.dtype(), topology, on_link, on_rank);
+      const int64_t ns =
+          MeasureCrossing(crossing, before, step.after, links.copy_topology()).time.copies_ns;
+      AddCopies(ns, before, before, kSent, links, list);
+      AddCopies(ns, step.after, step.after, kReceived, links, list);
+      direction = kReceived;
+    } else {
+      if (step.bytes_sent > 0) StepLoads(plan, i, topology, on_link, on_rank).Visit();
+      AddCopies(CopiesNs(plan, i, links), step.group_size ? before : step.after, step.after,
+                direction, links, list);
+    }
+  }
 }
 
 int64_t LoadWork(const Plan& plan) {
@@ -290,6 +326,7 @@ int64_t LoadWork(const Plan& plan) {
   int64_t work = 0;
   for (int i = 0; i < static_cast<int>(plan.steps().size()); ++i) {
     const Step& step = plan.steps()[i];
+    work = SaturatingAdd(work, SaturatingMul(kMemberWork, step.after.mesh().NumRanks()));
     if (step.bytes_sent == 0) continue;
     if (IsCrossing(step)) {
       const Sharding& before = Before(plan, i);

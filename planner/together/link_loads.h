@@ -44,7 +44,9 @@ void ForEachLoad(const Plan& plan, const Topology& topology,
                  absl::FunctionRef<void(int64_t rank, int level, const LinkBytes& bytes)> on_link,
                  absl::FunctionRef<void(int64_t rank, int64_t bytes_sent)> on_rank);
 
-// Adds the bytes of ForEachLoad that are sent and received to `list`, a list of these links.
+// Adds the bytes of ForEachLoad that are sent and received to `list`, a list of these links, and
+// local copies: the time of a step's copies (TimePartsOf in planner/cost/cost.h), without their
+// starts, on each rank that holds anything after it or, unless the step is local, before it.
 // REQUIRES: also, that the links are those of the plan's meshes and others.
 void AddLoads(const Plan& plan, const Links& links, LoadList* list);
 

@@ -16,7 +16,7 @@ using Int128 = __int128;
 
 LinkSums::LinkSums(const Links& links, Int128 most)
     : links_(links), places_(2 * int64_t{links.num_ranks()}) {
-  trees_.assign(links.num_levels(), std::vector<Int128>(2 * places_, 0));
+  trees_.assign(links.copy_level() + 1, std::vector<Int128>(2 * places_, 0));
   while (most >> shift_ >= Int128{1} << 32) ++shift_;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int level = 0; level < links.num_levels(); ++level) {
@@ -28,22 +28,36 @@ LinkSums::LinkSums(const Links& links, Int128 most)
 }
 
 int64_t LinkSums::TimeWith(const std::vector<LinkLoad>& loads) const {
-  int64_t ns = 0;
+  int64_t links_ns = 0;
   size_t next = 0;
-  for (int level = 0; level < links_.num_levels(); ++level) {
+  for (int level = 0;; ++level) {
     const std::vector<Int128>& tree = trees_[level];
     Int128 most = tree[1];
     for (; next < loads.size() && loads[next].level == level; ++next) {
       most = std::max(most, tree[places_ + loads[next].place] + loads[next].bytes);
     }
-    ns = std::max(ns, TimeOf(level, most));
+    const int64_t ns = TimeOf(level, most);
+    if (level == links_.copy_level()) return SaturatingAdd(links_ns, ns);
+    links_ns = std::max(links_ns, ns);
+  }
+}
+
+int64_t LinkSums::LinksNs() const {
+  int64_t ns = 0;
+  for (int level = 0; level < links_.num_levels(); ++level) {
+    ns = std::max(ns, TimeOf(level, trees_[level][1]));
   }
   return ns;
+}
+
+int64_t LinkSums::CopiesNs() const {
+  return TimeOf(links_.copy_level(), trees_[links_.copy_level()][1]);
 }
 
 Int128 LinkSums::SquaresWith(const std::vector<LinkLoad>& loads) const {
   Int128 raise = 0;
   for (const LinkLoad& load : loads) {
+    if (load.level == links_.copy_level()) break;  // the last level
     const int64_t weight = weights_[load.level];
     const Int128 more = (Int128{load.bytes} >> shift_) * weight;
     const Int128 sum = (trees_[load.level][places_ + load.place] >> shift_) * weight;

@@ -23,7 +23,22 @@ int64_t Links::Work(absl::Span<const DeviceMesh> meshes, const Topology& topolog
   return SaturatingMul(SaturatingMul(kLinkWork, topology.NumLevels()), ranks);
 }
 
-Links::Links(absl::Span<const DeviceMesh> meshes, const Topology& topology) : topology_(topology) {
+namespace {
+
+Topology WithoutCopyStarts(const Topology& topology) {
+  std::vector<TopologyLevel> levels;
+  for (int i = 0; i < topology.NumLevels(); ++i) levels.push_back(topology.level(i));
+  TopologyConstants constants = topology.constants();
+  constants.copy_latency_ns = 0;
+  const auto protocols = topology.protocols();
+  return Topology::Create(std::move(levels), constants, {protocols.begin(), protocols.end()})
+      .value();
+}
+
+}  // namespace
+
+Links::Links(absl::Span<const DeviceMesh> meshes, const Topology& topology)
+    : topology_(topology), copy_topology_(WithoutCopyStarts(topology)) {
   for (const DeviceMesh& mesh : meshes) {
     const std::vector<int64_t> ranks = mesh.Ranks();
     ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());
@@ -47,7 +62,7 @@ int32_t Links::IndexOf(int64_t rank) const {
 }
 
 LoadList::LoadList(const Links& links)
-    : links_(links), bytes_(int64_t{2} * links.num_ranks() * links.num_levels(), 0) {}
+    : links_(links), bytes_(int64_t{2} * links.num_ranks() * (links.copy_level() + 1), 0) {}
 
 void LoadList::Add(int level, int32_t index, int direction, int64_t bytes) {
   if (bytes == 0) return;

@@ -23,7 +23,9 @@ namespace meshift {
 inline constexpr int kSent = 0;
 inline constexpr int kReceived = 1;
 
-// Bytes on one link. `place`: 2 * index of the rank + kSent or kReceived.
+// Bytes on one link. `place`: 2 * index of the rank + kSent or kReceived. At Links::copy_level():
+// local copies of the rank, before (kSent) or after (kReceived) its data cross; `bytes` is their
+// time in ns.
 struct LinkLoad {
   int32_t level = 0;
   int32_t place = 0;
@@ -51,7 +53,10 @@ class Links {
   static int64_t Work(absl::Span<const DeviceMesh> meshes, const Topology& topology);
 
   const Topology& topology() const { return topology_; }
+  // The same, but local copies take no time to start.
+  const Topology& copy_topology() const { return copy_topology_; }
   int num_levels() const { return topology_.NumLevels(); }
+  int copy_level() const { return num_levels(); }
   absl::Span<const int64_t> ranks() const { return ranks_; }
   int32_t num_ranks() const { return static_cast<int32_t>(ranks_.size()); }
   // REQUIRES: the rank is in one of the meshes.
@@ -68,6 +73,7 @@ class Links {
 
  private:
   const Topology& topology_;
+  const Topology copy_topology_;
   std::vector<int64_t> ranks_;                 // ascending
   std::vector<std::vector<int32_t>> domains_;  // by level, then rank
 };

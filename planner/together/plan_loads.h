@@ -1,4 +1,5 @@
-// Counts, from plans alone, the busiest link of several tensors, by the formula of together.h.
+// Counts, from plans alone, the busiest link and the most copies of several tensors, by the formula
+// of together.h.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(const Links links, LinksOf(plans, topology, budget));
 //   PlanLoads loads(plans, links, budget);
@@ -38,9 +39,10 @@ class PlanLoads {
 
   // Adds the loads of `count` tensors that have plans[plan].
   void Add(size_t plan, int64_t count);
-  // The busiest link of all that was added; and its time alone.
+  // The busiest link of all that was added; its time alone; the most local copies of a rank.
   LinkTime Busiest() const { return sums_.Busiest(); }
-  int64_t BusiestNs() const { return sums_.TimeWith({}); }
+  int64_t BusiestNs() const { return sums_.LinksNs(); }
+  int64_t CopiesNs() const { return sums_.CopiesNs(); }
   // Forgets all loads.
   void Clear();
 

@@ -17,6 +17,7 @@
 #include "planner/plan/workspace.h"
 #include "planner/together/busiest_bound.h"
 #include "planner/together/candidates.h"
+#include "planner/together/collective_starts.h"
 #include "planner/together/link_sums.h"
 #include "planner/together/links.h"
 
@@ -29,8 +30,8 @@ constexpr int64_t kMoveWork = 1024;
 constexpr int kSweeps = 3;
 // The order of candidates in one pass over the moves.
 enum class Goal : uint8_t {
-  kBusiest,  // the time of the busiest link, then the bytes sent
-  kSent,     // the bytes sent, then the time of the busiest link
+  kTime,     // the objective, then the bytes sent
+  kSent,     // the bytes sent, then the objective
   kSquares,  // the sum over all links of the square of their times
   kAlone,    // the plan of the tensor alone
 };
@@ -67,13 +68,13 @@ class Choice {
     using Key = std::tuple<int64_t, Int128>;
     std::optional<Key> least;
     std::vector<size_t> best;
-    for (const Goal start : {Goal::kBusiest, Goal::kSent, Goal::kSquares, Goal::kAlone}) {
+    for (const Goal start : {Goal::kTime, Goal::kSent, Goal::kSquares, Goal::kAlone}) {
       for (const size_t move : order) {
         if (!Take(move, start)) return false;
       }
       if (start == Goal::kSquares && !Sweep(order, start)) return false;
-      if (!Sweep(order, Goal::kBusiest)) return false;
-      const Key key = {sums_.TimeWith({}), Sent()};
+      if (!Sweep(order, Goal::kTime)) return false;
+      const Key key = {TimeWith({}), Sent()};
       if (!least || key < *least) {
         least = key;
         best = chosen_;
@@ -89,7 +90,6 @@ class Choice {
     return true;
   }
   Candidate& Of(size_t move) { return candidates_[move][chosen_[move]]; }
-  const LinkSums& sums() const { return sums_; }
 
  private:
   // Gives the move, which has no candidate, the best one.
@@ -102,11 +102,11 @@ class Choice {
       if (!budget_.Charge(std::ssize(candidate.loads) / 2 + 4)) return false;
       std::tuple<Int128, Int128> key;
       switch (goal) {
-        case Goal::kBusiest:
-          key = {sums_.TimeWith(candidate.loads), candidate.sent};
+        case Goal::kTime:
+          key = {TimeWith(candidate), candidate.sent};
           break;
         case Goal::kSent:
-          key = {candidate.sent, sums_.TimeWith(candidate.loads)};
+          key = {candidate.sent, TimeWith(candidate)};
           break;
         case Goal::kSquares:
           key = {sums_.SquaresWith(candidate.loads), candidate.sent};
@@ -135,6 +135,9 @@ class Choice {
     }
     return true;
   }
+  int64_t TimeWith(const Candidate& candidate) const {
+    return SaturatingAdd(sums_.TimeWith(candidate.loads), starts_.MostWith(candidate.starts));
+  }
   Int128 Sent() const {
     Int128 sent = 0;
     for (size_t move = 0; move < chosen_.size(); ++move) {
@@ -143,12 +146,14 @@ class Choice {
     return sent;
   }
   bool Change(size_t move, bool add) {
-    const std::vector<LinkLoad>& loads = candidates_[move][chosen_[move]].loads;
-    if (!budget_.Charge(4, std::ssize(loads))) return false;
+    const Candidate& candidate = candidates_[move][chosen_[move]];
+    if (!budget_.Charge(4, std::ssize(candidate.loads))) return false;
     if (add) {
-      sums_.Add(loads);
+      sums_.Add(candidate.loads);
+      starts_.Add(candidate.starts);
     } else {
-      sums_.Remove(loads);
+      sums_.Remove(candidate.loads);
+      starts_.Remove(candidate.starts);
     }
     return true;
   }
@@ -156,6 +161,7 @@ class Choice {
   WorkBudget& budget_;
   std::vector<std::vector<Candidate>>& candidates_;
   LinkSums sums_;
+  StartSums starts_;
   std::vector<size_t> chosen_;  // by move
 };
 
@@ -207,6 +213,30 @@ void Refuse(const Candidate& refused, std::vector<Candidate>* candidates) {
   }
 }
 
+// The candidates' plans, with the terms of the objective. REQUIRES: they have plans.
+PlanSet SetOf(size_t size, const Links& links,
+              absl::FunctionRef<const Candidate&(size_t move)> candidate_of) {
+  PlanSet set;
+  LinkSums sums(links);
+  StartSums starts;
+  for (size_t i = 0; i < size; ++i) {
+    const Candidate& candidate = candidate_of(i);
+    set.plans.push_back(*candidate.plan);
+    sums.Add(candidate.loads);
+    starts.Add(candidate.starts);
+  }
+  const LinkTime busiest = sums.Busiest();
+  set.busiest = busiest.link;
+  set.busiest_ns = busiest.ns;
+  set.starts_ns = starts.Most();
+  set.copies_ns = sums.CopiesNs();
+  return set;
+}
+
+int64_t ObjectiveNs(const PlanSet& set) {
+  return SaturatingAdd(set.busiest_ns, SaturatingAdd(set.starts_ns, set.copies_ns));
+}
+
 }  // namespace
 
 absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
@@ -225,7 +255,8 @@ absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
   const Links links(meshes.list(), options.topology);
   const std::vector<size_t> order = OrderOf(moves, budget);
 
-  CandidateMaker maker(links, options, budget);
+  CollectiveKinds kinds;
+  CandidateMaker maker(links, options, budget, kinds);
   BusiestBound bound(links, options, budget);
   std::vector<std::vector<Candidate>> candidates(moves.size());
   Sources sources{
@@ -235,6 +266,8 @@ absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
     if (budget.exhausted()) return budget.Refusal("planning");
     if (!alone.ok()) return Annotate(alone.status(), fmt::format("move {}", i));
     MESHIFT_ASSIGN_OR_RETURN(candidates[i], maker.Make(moves[i], *std::move(alone), sources));
+    // MakePlan also counts the hops and messages of one tensor.
+    if (moves.size() == 1 && moves[i].count == 1) candidates[i].resize(1);
     bound.Add(moves[i]);
     ++sources.turn;
   }
@@ -250,18 +283,20 @@ absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
       absl::StatusOr<Plan> plan = maker.PlanOf(moves[i], candidate);
       if (budget.exhausted()) return budget.Refusal("planning");
       if (plan.ok() && plan->total().workspace_bytes <= max_workspace) {
-        candidate.plan = WithBound(*plan, candidates[i][0].plan->lower_bound());
+        maker.SetPlan(moves[i], WithBound(*plan, candidates[i][0].plan->lower_bound()), &candidate);
+        if (budget.exhausted()) return budget.Refusal("planning");
         continue;
       }
       is_done = false;
       Refuse(candidate, &candidates[i]);
     }
     if (!is_done) continue;
-    for (size_t i = 0; i < moves.size(); ++i) set.plans.push_back(*choice.Of(i).plan);
-    const LinkTime busiest = choice.sums().Busiest();
-    set.busiest = busiest.link;
-    set.busiest_ns = busiest.ns;
+    set = SetOf(moves.size(), links, [&](size_t i) -> const Candidate& { return choice.Of(i); });
   }
+  // Copies were estimated.
+  PlanSet alone =
+      SetOf(moves.size(), links, [&](size_t i) -> const Candidate& { return candidates[i][0]; });
+  if (ObjectiveNs(alone) < ObjectiveNs(set)) set = std::move(alone);
   set.bound_ns = bound.Ns();
   return set;
 }

@@ -1,31 +1,36 @@
-// Chooses plans for several tensors that are redistributed in one update, so that the busiest link
-// of all of them together is the least.
+// Chooses plans for several tensors that are redistributed in one update, so that all of them
+// together take the least time.
 //
 //   WorkBudget budget(options.max_work);
 //   MESHIFT_ASSIGN_OR_RETURN(PlanSet set, PlanTogether(moves, options, budget, plan_one));
-//   set.busiest_ns;
+//   set.busiest_ns + set.starts_ns + set.copies_ns;     // the objective
 //
 // *Objective.* A choice of plans gives move i the plan p(i). For rank r, level l of the topology
 // and direction d (sent or received), b(p, r, l, d) are the bytes that plan p puts on r's link of
-// that level (link_loads.h), n(i) the count of move i, and w(l) the level's
-// bandwidth_bytes_per_us. The time of a link is
+// that level, and c(p, r, d) the time of its local copies on r before (sent) or after (received)
+// the data cross (both in link_loads.h). n(i) is the count of move i, w(l) the level's
+// bandwidth_bytes_per_us, and s(k) the start of a kind k of collectives: an op on a group
+// (collective_starts.h). The objective, in ns, is
 //
-//   T(r, l, d) = ceil(1000 * sum over i of n(i) * b(p(i), r, l, d) / w(l))    ns
+//   max over r, l, d of T(r, l, d) + max over r, d of C(r, d) + max over g of S(g), where
+//   T(r, l, d) = ceil(1000 * sum over i of n(i) * b(p(i), r, l, d) / w(l))
+//   C(r, d)    = sum over i of n(i) * c(p(i), r, d)
+//   S(g)       = sum of s(k) over the kinds k on group g that any of the plans p(i) has
 //
-// and the objective is the largest T(r, l, d). Ties go by the sum over r and l of the bytes sent,
-// then by the lower number of the candidate (candidates.h). Starts and hops do not count: each
-// candidate crosses once, and the crossings of a list are merged (comm/program/merge_programs.h).
-// Nor do local copies. Products of bytes and counts, and times, stop at 2^63 - 1; sums have 128
-// bits.
+// The collectives and copies of a list are merged where they match (comm/program/merge_programs.h),
+// so a kind starts once, not once a tensor; the starts of copies do not count. Nor do the starts of
+// crossings, which every choice has, and hops. Ties go by the sum over r and l of the bytes sent,
+// then by the lower number of the candidate (candidates.h). Products of bytes and counts, and
+// times, stop at 2^63 - 1; sums have 128 bits.
 //
-// *Choice.* Moves in descending order of bytes (equal ones by their text) each take the candidate
-// with the least objective so far. Then up to three sweeps choose again for each move, while that
-// changes something. The same follows from three other starts: the candidates that send the least;
-// those with the least sum of the squares of all T, with sweeps for that sum first; and the plans
-// that the tensors have alone. The best of the four counts. So it is not worse than the plans
-// alone, but not always the best. If a chosen plan breaks a limit, the choice is made again without
-// it. No clock and no order of hashing takes part, so every rank chooses the same plans. Internal
-// to the planner.
+// *Choice.* One tensor has the plan that it has alone. Else moves in descending order of bytes
+// (equal ones by their text) each take the candidate with the least objective so far. Then up to
+// three sweeps choose again for each move, while that changes something. The same follows from
+// three other starts: the candidates that send the least; those with the least sum of the squares
+// of all T, with sweeps for that sum first; and the plans that the tensors have alone. The best of
+// the four counts. So it is not worse than the plans alone, but not always the best. If a chosen
+// plan breaks a limit, the choice is made again without it. No clock and no order of hashing takes
+// part, so every rank chooses the same plans. Internal to the planner.
 #ifndef MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
 #define MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
 
