@@ -14,7 +14,7 @@
 // group with tag (k, j), j > 0, cannot be split: there are two levels below the world. The number
 // of splits of one group is limited too. mpi_engine.cc refuses more of either. The groups of one
 // split are disjoint, so they share one tag. The constructor checks nothing. Safe for concurrent
-// use. Internal to comm/mpi.
+// use, except TakeNumber and EndTurn. Internal to comm/mpi.
 #ifndef MESHIFT_COMM_MPI_GROUP_H_
 #define MESHIFT_COMM_MPI_GROUP_H_
 
@@ -67,7 +67,7 @@ class MpiGroup {
   absl::Status Health() const;
 
  private:
-  // Every call reads these three; they are adjacent, to share a cache line.
+  // Every call uses these three; they are adjacent, to share a cache line.
   int64_t next_number_ = 0;
   std::atomic<int64_t> turn_{0};
   std::atomic<bool> ended_{false};

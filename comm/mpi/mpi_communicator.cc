@@ -133,6 +133,7 @@ std::unique_ptr<MpiTask> MpiCommunicator::NewCall(Kind kind, DType dtype, MpiStr
   task->group = group_.get();
   task->owner = group_;
   task->number = group_->TakeNumber();
+  task->progress_count = -1;
   MpiCall& call = task->operation.call();
   call.window = nullptr;
   call.kind = kind;

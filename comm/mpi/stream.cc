@@ -104,10 +104,26 @@ std::unique_ptr<MpiTask> StreamState::TakeSpare() {
     const MutexLock lock(mutex_);
     spare_.swap(free_);
   }
+  return TakeOwnSpare();
+}
+
+std::unique_ptr<MpiTask> StreamState::TakeOwnSpare() {
   if (spare_.empty()) return std::make_unique<MpiTask>();
   std::unique_ptr<MpiTask> task = std::move(spare_.back());
   spare_.pop_back();
   return task;
+}
+
+void StreamState::Keep(std::unique_ptr<MpiTask> task,
+                       std::vector<std::unique_ptr<MpiTask>>* spare) {
+  // Many are there after many calls at a time; they must not keep the programs of all of these.
+  constexpr size_t kMostWithOwner = 16;
+  task->event.reset();
+  if (spare->size() >= kMostWithOwner) {
+    task->owner.reset();
+    task->copies_of = task->call_of = nullptr;
+  }
+  spare->push_back(std::move(task));
 }
 
 int64_t StreamState::BytesOf(const MpiTask& task) {
@@ -125,49 +141,73 @@ int64_t StreamState::BytesOf(const MpiTask& task) {
 
 void StreamState::Put(std::unique_ptr<MpiTask> task, std::shared_ptr<Event>* done) {
   if (RunAtOnce(task.get())) {
-    spare_.push_back(std::move(task));
+    Keep(std::move(task), &spare_);
     if (done != nullptr) Mark(done);
     return;
   }
   const MutexLock lock(mutex_);
-  if (spare_.empty()) spare_.swap(free_);
   tasks_.Push(std::move(task));
   open_.fetch_add(1);
   if (done != nullptr) MarkLast(done);
 }
 
+void StreamState::SetStep(const std::shared_ptr<const MpiExecutable::Steps>& steps, int32_t i,
+                          const MpiBases& bases, MpiTask* task) {
+  const MpiStep& step = (*steps)[i];
+  if (task->owner != steps) {
+    task->owner = steps;
+    task->copies_of = task->call_of = nullptr;
+  }
+  task->step = &step;
+  task->bases = bases;
+  if (MpiGroup* const group = step.group().get(); group == nullptr) {
+    task->kind = MpiTask::Kind::kCopy;
+    task->bytes = step.bytes();
+  } else {
+    task->kind = MpiTask::Kind::kCollective;
+    task->group = group;
+    task->number = group->TakeNumber();
+    task->progress_count = -1;
+  }
+}
+
 void StreamState::Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
                       const ListRange& range, const MpiBases& bases, std::shared_ptr<Event>* done) {
-  const int32_t last = range.first + range.size - 1;
-  for (int32_t i = range.first; i <= last; ++i) {
-    std::unique_ptr<MpiTask> task = TakeSpare();
-    const MpiStep& step = (*steps)[i];
-    if (task->owner != steps) {
-      task->owner = steps;
-      task->copies_of = task->call_of = nullptr;
-    }
-    task->step = &step;
-    task->bases = bases;
-    if (MpiGroup* const group = step.group().get(); group == nullptr) {
-      task->kind = MpiTask::Kind::kCopy;
-      task->bytes = step.bytes();
-    } else {
-      task->kind = MpiTask::Kind::kCollective;
-      task->group = group;
-      task->number = group->TakeNumber();
-    }
-    Put(std::move(task), i == last ? done : nullptr);
+  std::unique_ptr<MpiTask> task;
+  int32_t i = range.first;
+  const int32_t end = range.first + range.size;
+  for (; i < end; ++i) {
+    task = TakeSpare();
+    SetStep(steps, i, bases, task.get());
+    if (!RunAtOnce(task.get())) break;
+    Keep(std::move(task), &spare_);
   }
-  if (range.size == 0 && done != nullptr) Mark(done);
+  if (i == end) {
+    if (done != nullptr) Mark(done);
+    return;
+  }
+  // Under one lock, so that a SendRecv can overtake the copies before it.
+  const MutexLock lock(mutex_);
+  open_.fetch_add(end - i);
+  while (true) {
+    if (spare_.empty()) spare_.swap(free_);
+    tasks_.Push(std::move(task));
+    if (++i == end) break;
+    task = TakeOwnSpare();
+    SetStep(steps, i, bases, task.get());
+  }
+  if (done != nullptr) MarkLast(done);
 }
 
 // No other thread runs tasks of an idle stream, and none puts one meanwhile.
 bool StreamState::RunAtOnce(MpiTask* task) {
   if (!idle()) return false;
+  // Before Execute, which may wait for its turn to call MPI.
+  if (BytesOf(*task) > kInlineBytes && !failed_.load(std::memory_order_relaxed)) return false;
+  if (watch_ != nullptr && task->kind == MpiTask::Kind::kCollective) return false;
   if (Execute(*task, nullptr, {.max_bytes = kInlineBytes, .begins_only = true}) == Result::kStuck) {
     return false;
   }
-  task->event.reset();
   CountEnd();
   return true;
 }
@@ -229,7 +269,6 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const AdvanceOptions& option
     const MutexLock lock(mutex_);
     if (result == Result::kDone) {
       done = tasks_.Pop();
-      done->event.reset();
       CountEnd();
       for (std::shared_ptr<MpiEvent>& event : done->marks) {
         event->Reach(error_);
@@ -238,7 +277,7 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const AdvanceOptions& option
         free_events_.push_back(std::move(event));
       }
       done->marks.clear();
-      free_.push_back(std::move(done));
+      Keep(std::move(done), &free_);
       // mutex_ orders all changes.
       open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     }
@@ -271,8 +310,6 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next,
       Reduce(task.reduce, task.inputs, 0, task.count, task.dst);
       return Result::kDone;
     case MpiTask::Kind::kCollective:
-      // The caller has just run the copy before it; only the progress thread may call MPI.
-      if (options.begins_only && watch_ != nullptr) return Result::kStuck;
       return ExecuteCollective(task, options);
     case MpiTask::Kind::kWait:
       if (!task.event->reached()) return Result::kStuck;

@@ -6,8 +6,8 @@
 //   while (!stream->idle()) stream->Advance({});
 //
 // If the stream is idle, and a task is small and needs no other rank, the calling thread runs it at
-// once: such a task never is in the queue, and needs no lock. That thread also begins a small
-// collective before it queues it, unless the engine has bounded waits
+// once: such a task never is in the queue, and needs no lock of the stream. That thread also begins
+// a small collective before it queues it, unless the engine has bounded waits
 // (MpiEngineOptions::bounded_waits). progress.h says which threads run the rest. By default a
 // thread that waits runs tasks of all streams, its own first. While none waits, the progress thread
 // runs them. One thread at a time runs the tasks of a stream. No task blocks, unless MPI does: a
@@ -189,8 +189,14 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   ABSL_ATTRIBUTE_HOT bool RunAtOnce(MpiTask* task);
   // `task` is the first task, on a claimed stream; `next` is the second, or null.
   bool Run(MpiTask* task, MpiTask* next, const AdvanceOptions& options);
-  // A task that keeps what it had when it was used last.
+  // A task that keeps what it had when it was used last. The second one does not look in free_.
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeSpare();
+  ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeOwnSpare();
+  // Takes back a task that is done.
+  ABSL_ATTRIBUTE_HOT static void Keep(std::unique_ptr<MpiTask> task,
+                                      std::vector<std::unique_ptr<MpiTask>>* spare);
+  static void SetStep(const std::shared_ptr<const MpiExecutable::Steps>& steps, int32_t i,
+                      const MpiBases& bases, MpiTask* task);
   // Counts a task that is done.
   void CountEnd() { ended_.store(ended() + 1, std::memory_order_relaxed); }
   Result Execute(MpiTask& task, MpiTask* next, const AdvanceOptions& options);

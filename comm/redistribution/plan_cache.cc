@@ -107,10 +107,10 @@ absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanCache::Find(const PlanKey&
 
 absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanCache::PlanAndInsert(const PlanKey& what) {
   MESHIFT_ASSIGN_OR_RETURN(const Plan plan, FindPlan(what));
-  MESHIFT_ASSIGN_OR_RETURN(last_made_, Make(plan));
-  const PlanKey key{&last_made_->from, &last_made_->to, what.reduce_dtype};
-  const auto* kept = planner_plans_.Insert(key, last_made_, BytesOf(*last_made_));
-  return kept == nullptr ? &last_made_ : kept;
+  too_large_ = nullptr;
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
+  const PlanKey key{&entry->from, &entry->to, what.reduce_dtype};
+  return KeptOr(entry, planner_plans_.Insert(key, entry, BytesOf(*entry)));
 }
 
 absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanCache::Find(const Plan& plan) {
@@ -137,10 +137,17 @@ absl::StatusOr<const std::shared_ptr<PlanEntry>*> PlanCache::FindOther(const Pla
   }
   MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, planner_->options().engine));
   MESHIFT_RETURN_IF_ERROR(CheckMeshes(plan));
-  MESHIFT_ASSIGN_OR_RETURN(last_made_, Make(plan));
+  too_large_ = nullptr;
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
   other_plans_.Erase(key);
-  const auto* kept = other_plans_.Insert(key, last_made_, BytesOf(*last_made_));
-  return kept == nullptr ? &last_made_ : kept;
+  return KeptOr(entry, other_plans_.Insert(key, entry, BytesOf(*entry)));
+}
+
+const std::shared_ptr<PlanEntry>* PlanCache::KeptOr(const std::shared_ptr<PlanEntry>& entry,
+                                                    const std::shared_ptr<PlanEntry>* kept) {
+  if (kept != nullptr) return kept;
+  too_large_ = entry;
+  return &too_large_;
 }
 
 absl::StatusOr<const PlanEntries*> PlanCache::FindTogether(absl::Span<const Redistribution> list) {

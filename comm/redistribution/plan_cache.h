@@ -136,7 +136,7 @@ class PlanCache {
   // Only the plan for two shardings, for a rank that runs no program.
   absl::StatusOr<Plan> FindPlan(const PlanKey& what);
   // The plan for two shardings with its program, which is lowered if it is not cached. The pointer
-  // is valid until the next call of a function named Find; a copy of what it points to, longer.
+  // is valid until the next call of Find or FindTogether; a copy of what it points to, longer.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<const std::shared_ptr<PlanEntry>*> Find(const PlanKey& what);
   // A plan of the caller, which is verified and lowered if it is not cached; else as above.
   absl::StatusOr<const std::shared_ptr<PlanEntry>*> Find(const Plan& plan);
@@ -174,6 +174,9 @@ class PlanCache {
   absl::StatusOr<const PlanEntries*> PlanTogetherAndInsert(absl::Span<const PlanKey> keys);
   // As Find(plan). `check`: whether to verify a plan that is not cached.
   absl::StatusOr<const std::shared_ptr<PlanEntry>*> FindOther(const Plan& plan, bool check);
+  // `kept`, or `entry`, kept until the next call, if that is null.
+  const std::shared_ptr<PlanEntry>* KeptOr(const std::shared_ptr<PlanEntry>& entry,
+                                           const std::shared_ptr<PlanEntry>* kept);
   absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PlanEntry>> Make(const Plan& plan);
   std::shared_ptr<ProgramEntry> Add(Program program);
@@ -188,7 +191,7 @@ class PlanCache {
   // Keys of planner_plans_ and together_ point into their values.
   LruCache<PlanKey, std::shared_ptr<PlanEntry>> planner_plans_;
   LruCache<FingerprintKey, std::shared_ptr<PlanEntry>> other_plans_;  // of the caller or of lists
-  std::shared_ptr<PlanEntry> last_made_;  // which may be above the limit
+  std::shared_ptr<PlanEntry> too_large_;  // the last entry, if it was above the limit
   std::vector<PlanKey> keys_;             // scratch memory of FindTogether()
   LruCache<absl::Span<const PlanKey>, ListPlans> together_{kMaxLists};
   uint64_t next_id_ = 0;
