@@ -133,6 +133,7 @@ struct TimeParts {
   // If those links are between domains: the fewest members of a group in one domain of the level
   // below, each with its own link. Else 0.
   int64_t sharing = 0;
+  int copies = 0;       // the number of local copies; copies_ns has copy_latency_ns for each
   int64_t Sum() const;  // saturates
 };
 

@@ -245,6 +245,7 @@ TimeParts TimePartsOf(const Plan& plan, int index, const Topology& topology) {
   TimeParts parts;
   if (!IsCollective(step.op)) {
     parts.copies_ns = step.est_ns;
+    parts.copies = 1;
     return parts;
   }
   if (IsCrossing(step)) {

@@ -68,7 +68,10 @@ struct Traffic {
     }
   }
   void TakeMessages(int64_t ns) { Add(&time.messages_ns, ns); }
-  void TakeCopy(int64_t ns) { Add(&time.copies_ns, ns); }
+  void TakeCopy(int64_t ns) {
+    Add(&time.copies_ns, ns);
+    ++time.copies;
+  }
   // Adds workspace and copies of packing, by `send_packs`, `receive_packs` and the bytes.
   void TakePacks(const Topology& topology);
 

@@ -108,6 +108,12 @@ Candidate CandidateMaker::Finish(const TensorMove& move) {
   return candidate;
 }
 
+int64_t CandidateMaker::CopiesNs(const Crossing& crossing, const Sharding& from,
+                                 const Sharding& to) const {
+  return BareCopiesNs(MeasureCrossing(crossing, from, to, links_.topology()).time,
+                      links_.topology());
+}
+
 void CandidateMaker::AddCopies(int64_t ns, absl::Span<const int32_t> ranks, int direction) {
   for (const int32_t rank : ranks) list_.Add(links_.copy_level(), rank, direction, ns);
 }
@@ -115,12 +121,13 @@ void CandidateMaker::AddCopies(int64_t ns, absl::Span<const int32_t> ranks, int 
 absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& move, Plan alone,
                                                             const Sources& sources) {
   std::vector<Candidate> candidates;
-  if (budget_.Charge(LoadWork(alone))) AddLoads(alone, links_, &list_);
+  if (!budget_.Charge(LoadWork(alone))) return budget_.Refusal("planning");
+  AddLoads(alone, links_, &list_);
   candidates.push_back(Finish(move));
   candidates[0].starts = StartsOf(alone, links_.topology(), &kinds_);
   const bool is_direct = IsDirect(alone);
   candidates[0].plan = std::move(alone);
-  if (!MayCrossDirectly(move)) return candidates;
+  if (sources.alone || !MayCrossDirectly(move)) return candidates;
 
   const int64_t messages = Crossing::CountMessages(move.from, move.to);
   if (messages > Crossing::kMaxMessages) return candidates;
@@ -130,8 +137,7 @@ absl::StatusOr<std::vector<Candidate>> CandidateMaker::Make(const TensorMove& mo
       return budget_.Refusal("planning");
     }
     const Crossing crossing = Crossing::Of(move.from, move.to, links_.topology());
-    const int64_t copies_ns =
-        MeasureCrossing(crossing, move.from, move.to, links_.copy_topology()).time.copies_ns;
+    const int64_t copies_ns = CopiesNs(crossing, move.from, move.to);
     AddCopies(copies_ns, HoldersOf(move.from, links_), kSent);
     AddCopies(copies_ns, HoldersOf(move.to, links_), kReceived);
     for (const CrossingMessage& message : crossing.messages()) {
@@ -186,14 +192,15 @@ void CandidateMaker::AddReplicas(const TensorMove& move, const Sources& sources,
   };
   {
     const Crossing crossing = Crossing::Of(*source, move.to, links_.topology());
-    copies_ns = MeasureCrossing(crossing, *source, move.to, links_.copy_topology()).time.copies_ns;
+    copies_ns = CopiesNs(crossing, *source, move.to);
     for (const CrossingMessage& m : crossing.messages()) add(m.sender, m.receiver, m.elements);
     for (const int64_t rank : crossing.ranks()) {
       if (const auto kept = crossing.KeptBy(rank)) add(rank, rank, kept->NumElements());
     }
   }
-  const int64_t slice_ns =
-      CopyNs(links_.copy_topology(), SaturatingBytes(source->dtype(), source->MaxLocalElements()));
+  const Topology& topology = links_.topology();
+  const int64_t slice_bytes = SaturatingBytes(source->dtype(), source->MaxLocalElements());
+  const int64_t slice_ns = CopyNs(topology, slice_bytes) - CopyNs(topology, 0);
   const std::vector<int32_t> receivers = HoldersOf(move.to, links_);
   const int64_t tried = std::min(sources.most, replicas.count());
   std::vector<int32_t> index_of(senders.size());

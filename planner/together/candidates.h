@@ -21,6 +21,7 @@
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/planner_options.h"
+#include "planner/plan/crossing.h"
 #include "planner/together/collective_starts.h"
 #include "planner/together/links.h"
 
@@ -39,7 +40,8 @@ struct Candidate {
 // Which replicas are tried.
 struct Sources {
   int64_t most = 64;
-  int64_t turn = 0;  // if there are more replicas than `most`, moves of other turns try others
+  bool alone = false;  // none: make only candidate 0
+  int64_t turn = 0;    // if there are more replicas than `most`, moves of other turns try others
 };
 
 class CandidateMaker {
@@ -62,6 +64,7 @@ class CandidateMaker {
 
  private:
   Candidate Finish(const TensorMove& move);  // takes the loads of list_
+  int64_t CopiesNs(const Crossing& crossing, const Sharding& from, const Sharding& to) const;
   void AddCopies(int64_t ns, absl::Span<const int32_t> ranks, int direction);
   void AddReplicas(const TensorMove& move, const Sources& sources,
                    std::vector<Candidate>* candidates);

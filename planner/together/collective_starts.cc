@@ -27,44 +27,24 @@ PlanStarts StartsOf(const Plan& plan, const Topology& topology, CollectiveKinds*
   return starts;
 }
 
-void StartSums::Add(const PlanStarts& starts) {
-  for (const CollectiveStart& start : starts) {
-    const auto kind = static_cast<size_t>(start.kind);
-    if (kinds_.size() <= kind) kinds_.resize(kind + 1);
-    kinds_[kind].group = start.group;
-    ++kinds_[kind].counts[start.ns];
-  }
+void StartSums::Change(int64_t ns, int sign, Counts* counts) {
+  const auto it = counts->try_emplace(ns, 0).first;
+  it->second += sign;
+  if (it->second == 0) counts->erase(it);
 }
 
-void StartSums::Remove(const PlanStarts& starts) {
-  for (const CollectiveStart& start : starts) {
-    std::map<int64_t, int64_t>& counts = kinds_[static_cast<size_t>(start.kind)].counts;
-    if (--counts[start.ns] == 0) counts.erase(start.ns);
+void StartSums::Change(const PlanStarts& starts, int sign) {
+  for (const auto& [kind, group, ns] : starts) {
+    if (kinds_.size() <= static_cast<size_t>(kind)) kinds_.resize(kind + 1);
+    if (groups_.size() <= static_cast<size_t>(group)) groups_.resize(group + 1, 0);
+    const int64_t before = Largest(kinds_[kind]);
+    Change(ns, sign, &kinds_[kind]);
+    const int64_t more = Largest(kinds_[kind]) - before;
+    if (more == 0) continue;
+    if (groups_[group] > 0) Change(groups_[group], -1, &of_groups_);
+    groups_[group] += more;
+    if (groups_[group] > 0) Change(groups_[group], 1, &of_groups_);
   }
-}
-
-int64_t StartSums::MostWith(const PlanStarts& starts) const {
-  absl::InlinedVector<int64_t, 16> of_kind(kinds_.size(), 0);
-  absl::InlinedVector<int64_t, 16> of_group;
-  for (size_t kind = 0; kind < kinds_.size(); ++kind) {
-    if (!kinds_[kind].counts.empty()) of_kind[kind] = kinds_[kind].counts.rbegin()->first;
-  }
-  const auto add = [&](int32_t group, int64_t ns) {
-    const auto index = static_cast<size_t>(group);
-    if (of_group.size() <= index) of_group.resize(index + 1, 0);
-    of_group[index] = SaturatingAdd(of_group[index], ns);
-  };
-  for (const CollectiveStart& start : starts) {
-    const auto kind = static_cast<size_t>(start.kind);
-    if (of_kind.size() <= kind) of_kind.resize(kind + 1, 0);
-    const int64_t more = std::max<int64_t>(start.ns - of_kind[kind], 0);
-    of_kind[kind] += more;
-    add(start.group, more);
-  }
-  for (const Kind& kind : kinds_) {
-    if (!kind.counts.empty()) add(kind.group, kind.counts.rbegin()->first);
-  }
-  return of_group.empty() ? 0 : *std::max_element(of_group.begin(), of_group.end());
 }
 
 }  // namespace meshift

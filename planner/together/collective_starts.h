@@ -6,8 +6,8 @@
 //   sums.Add(StartsOf(plan, topology, &kinds));
 //   sums.Most();       // S of together.h
 //
-// Times are in ns, those of TimePartsOf (planner/cost/cost.h); sums saturate. No errors. One thread
-// at a time. Internal to planner/together and the CLI.
+// Times are in ns, those of TimePartsOf (planner/cost/cost.h). No errors. One thread at a time.
+// Internal to planner/together and the CLI.
 #ifndef MESHIFT_PLANNER_TOGETHER_COLLECTIVE_STARTS_H_
 #define MESHIFT_PLANNER_TOGETHER_COLLECTIVE_STARTS_H_
 
@@ -51,19 +51,30 @@ PlanStarts StartsOf(const Plan& plan, const Topology& topology, CollectiveKinds*
 
 class StartSums {
  public:
-  void Add(const PlanStarts& starts);
+  void Add(const PlanStarts& starts) { Change(starts, 1); }
   // REQUIRES: they were added.
-  void Remove(const PlanStarts& starts);
-  // The most starts of one group, with these too. O(kinds).
-  int64_t MostWith(const PlanStarts& starts) const;
-  int64_t Most() const { return MostWith({}); }
+  void Remove(const PlanStarts& starts) { Change(starts, -1); }
+  // The most starts of one group; with these too.
+  int64_t Most() const { return Largest(of_groups_); }
+  int64_t MostWith(const PlanStarts& starts) {
+    Add(starts);
+    const int64_t most = Most();
+    Remove(starts);
+    return most;
+  }
 
  private:
-  struct Kind {
-    int32_t group = 0;
-    std::map<int64_t, int64_t> counts;  // by ns; the kind starts once, and takes the longest
-  };
-  std::vector<Kind> kinds_;
+  // How often each time occurs.
+  using Counts = std::map<int64_t, int64_t>;
+  static int64_t Largest(const Counts& counts) {
+    return counts.empty() ? 0 : counts.rbegin()->first;
+  }
+  static void Change(int64_t ns, int sign, Counts* counts);
+  void Change(const PlanStarts& starts, int sign);
+
+  std::vector<Counts> kinds_;    // a kind starts once, and takes the longest
+  std::vector<int64_t> groups_;  // the sums of their kinds
+  Counts of_groups_;             // those of groups_
 };
 
 }  // namespace meshift

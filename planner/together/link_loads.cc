@@ -158,11 +158,13 @@ class StepLoads {
         index_(i),
         step_(plan.steps()[i]),
         topology_(topology),
-        algorithm_(TimePartsOf(plan, i, topology).algorithm),
+        parts_(TimePartsOf(plan, i, topology)),
         on_link_(on_link),
         on_rank_(on_rank) {}
 
+  const TimeParts& parts() const { return parts_; }
   void Visit() const {
+    if (step_.bytes_sent == 0) return;
     for (std::vector<int64_t>& group : step_.after.mesh().Groups(step_.mesh_dims)) {
       const GroupPlaces places(std::move(group), topology_);
       if (IsMessages(step_)) {
@@ -230,8 +232,8 @@ class StepLoads {
       const auto add = [&](int level, int64_t across) {
         on_link_(rank, level, {.sent = across, .received = across, .counted = across});
       };
-      if (algorithm_ == Algorithm::kTree || algorithm_ == Algorithm::kInSwitch) {
-        split.OfTree(member, bytes, algorithm_ == Algorithm::kInSwitch, add);
+      if (parts_.algorithm == Algorithm::kTree || parts_.algorithm == Algorithm::kInSwitch) {
+        split.OfTree(member, bytes, parts_.algorithm == Algorithm::kInSwitch, add);
       } else if (!exact || bytes == most) {
         split.OfRing(member, bytes, add);
       } else {
@@ -253,17 +255,10 @@ class StepLoads {
   const int index_;
   const Step& step_;
   const Topology& topology_;
-  const Algorithm algorithm_;
+  const TimeParts parts_;
   const LinkFn on_link_;
   const RankFn on_rank_;
 };
-
-// The time of the copies of a step on one mesh, without their starts.
-int64_t CopiesNs(const Plan& plan, int i, const Links& links) {
-  const Step& step = plan.steps()[i];
-  if (step.group_size) return TimePartsOf(plan, i, links.copy_topology()).copies_ns;
-  return std::max<int64_t>(step.est_ns - links.topology().constants().copy_latency_ns, 0);
-}
 
 // Adds a step's copies to the ranks of a mesh that hold anything of one of two values.
 void AddCopies(int64_t ns, const Sharding& before, const Sharding& after, int direction,
@@ -292,6 +287,11 @@ void ForEachLoad(const Plan& plan, const Topology& topology, LinkFn on_link, Ran
   }
 }
 
+int64_t BareCopiesNs(const TimeParts& parts, const Topology& topology) {
+  const int64_t starts_ns = SaturatingMul(parts.copies, topology.constants().copy_latency_ns);
+  return std::max<int64_t>(parts.copies_ns - starts_ns, 0);
+}
+
 void AddLoads(const Plan& plan, const Links& links, LoadList* list) {
   const Topology& topology = links.topology();
   const auto on_link = [&](int64_t rank, int level, const LinkBytes& bytes) {
@@ -308,14 +308,15 @@ void AddLoads(const Plan& plan, const Links& links, LoadList* list) {
       const Crossing crossing = Crossing::Of(before, step.after, topology);
       ForEachCrossingLoad(crossing, before.dtype(), topology, on_link, on_rank);
       const int64_t ns =
-          MeasureCrossing(crossing, before, step.after, links.copy_topology()).time.copies_ns;
+          BareCopiesNs(MeasureCrossing(crossing, before, step.after, topology).time, topology);
       AddCopies(ns, before, before, kSent, links, list);
       AddCopies(ns, step.after, step.after, kReceived, links, list);
       direction = kReceived;
     } else {
-      if (step.bytes_sent > 0) StepLoads(plan, i, topology, on_link, on_rank).Visit();
-      AddCopies(CopiesNs(plan, i, links), step.group_size ? before : step.after, step.after,
-                direction, links, list);
+      const StepLoads loads(plan, i, topology, on_link, on_rank);
+      loads.Visit();
+      AddCopies(BareCopiesNs(loads.parts(), topology), step.group_size ? before : step.after,
+                step.after, direction, links, list);
     }
   }
 }
@@ -327,7 +328,6 @@ int64_t LoadWork(const Plan& plan) {
   for (int i = 0; i < static_cast<int>(plan.steps().size()); ++i) {
     const Step& step = plan.steps()[i];
     work = SaturatingAdd(work, SaturatingMul(kMemberWork, step.after.mesh().NumRanks()));
-    if (step.bytes_sent == 0) continue;
     if (IsCrossing(step)) {
       const Sharding& before = Before(plan, i);
       const int64_t ranks = before.mesh().NumRanks() + step.after.mesh().NumRanks();
@@ -336,6 +336,7 @@ int64_t LoadWork(const Plan& plan) {
           work, SaturatingMul(kMessageWork, Crossing::CountMessages(before, step.after)));
       continue;
     }
+    if (step.bytes_sent == 0) continue;
     const bool all_pairs = IsMessages(step) || step.sizes == StepSizes::kExact ||
                            step.reduce_order == ReduceOrder::kAscending;
     const int64_t ranks = step.after.mesh().NumRanks();

@@ -44,10 +44,13 @@ void ForEachLoad(const Plan& plan, const Topology& topology,
                  absl::FunctionRef<void(int64_t rank, int level, const LinkBytes& bytes)> on_link,
                  absl::FunctionRef<void(int64_t rank, int64_t bytes_sent)> on_rank);
 
+// The time of a step's local copies without their starts, in ns, from the parts of its time.
+int64_t BareCopiesNs(const TimeParts& parts, const Topology& topology);
+
 // Adds the bytes of ForEachLoad that are sent and received to `list`, a list of these links, and
-// local copies: the time of a step's copies (TimePartsOf in planner/cost/cost.h), without their
-// starts, on each rank that holds anything after it or, unless the step is local, before it.
-// REQUIRES: also, that the links are those of the plan's meshes and others.
+// local copies: BareCopiesNs() of each step, on each rank that holds anything after it or, unless
+// the step is local, before it. REQUIRES: also, that the links are those of the plan's meshes and
+// others.
 void AddLoads(const Plan& plan, const Links& links, LoadList* list);
 
 // The work of each of them, in units of WorkBudget (base/work_budget.h).

@@ -20,25 +20,10 @@ int64_t Links::Work(absl::Span<const DeviceMesh> meshes, const Topology& topolog
   constexpr int64_t kLinkWork = 8;
   int64_t ranks = 0;
   for (const DeviceMesh& mesh : meshes) ranks = SaturatingAdd(ranks, mesh.NumRanks());
-  return SaturatingMul(SaturatingMul(kLinkWork, topology.NumLevels()), ranks);
+  return SaturatingMul(SaturatingMul(kLinkWork, topology.NumLevels() + 1), ranks);
 }
 
-namespace {
-
-Topology WithoutCopyStarts(const Topology& topology) {
-  std::vector<TopologyLevel> levels;
-  for (int i = 0; i < topology.NumLevels(); ++i) levels.push_back(topology.level(i));
-  TopologyConstants constants = topology.constants();
-  constants.copy_latency_ns = 0;
-  const auto protocols = topology.protocols();
-  return Topology::Create(std::move(levels), constants, {protocols.begin(), protocols.end()})
-      .value();
-}
-
-}  // namespace
-
-Links::Links(absl::Span<const DeviceMesh> meshes, const Topology& topology)
-    : topology_(topology), copy_topology_(WithoutCopyStarts(topology)) {
+Links::Links(absl::Span<const DeviceMesh> meshes, const Topology& topology) : topology_(topology) {
   for (const DeviceMesh& mesh : meshes) {
     const std::vector<int64_t> ranks = mesh.Ranks();
     ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());

@@ -53,8 +53,6 @@ class Links {
   static int64_t Work(absl::Span<const DeviceMesh> meshes, const Topology& topology);
 
   const Topology& topology() const { return topology_; }
-  // The same, but local copies take no time to start.
-  const Topology& copy_topology() const { return copy_topology_; }
   int num_levels() const { return topology_.NumLevels(); }
   int copy_level() const { return num_levels(); }
   absl::Span<const int64_t> ranks() const { return ranks_; }
@@ -73,7 +71,6 @@ class Links {
 
  private:
   const Topology& topology_;
-  const Topology copy_topology_;
   std::vector<int64_t> ranks_;                 // ascending
   std::vector<std::vector<int32_t>> domains_;  // by level, then rank
 };

@@ -135,7 +135,7 @@ class Choice {
     }
     return true;
   }
-  int64_t TimeWith(const Candidate& candidate) const {
+  int64_t TimeWith(const Candidate& candidate) {
     return SaturatingAdd(sums_.TimeWith(candidate.loads), starts_.MostWith(candidate.starts));
   }
   Int128 Sent() const {
@@ -260,14 +260,14 @@ absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
   BusiestBound bound(links, options, budget);
   std::vector<std::vector<Candidate>> candidates(moves.size());
   Sources sources{
-      .most = std::clamp(kMostSourcesInAll / std::ssize(moves), kLeastSources, kMostSources)};
+      .most = std::clamp(kMostSourcesInAll / std::ssize(moves), kLeastSources, kMostSources),
+      // MakePlan counts more of one tensor: hops and messages.
+      .alone = moves.size() == 1 && moves[0].count == 1};
   for (const size_t i : order) {
     absl::StatusOr<Plan> alone = plan_one(i);
     if (budget.exhausted()) return budget.Refusal("planning");
     if (!alone.ok()) return Annotate(alone.status(), fmt::format("move {}", i));
     MESHIFT_ASSIGN_OR_RETURN(candidates[i], maker.Make(moves[i], *std::move(alone), sources));
-    // MakePlan also counts the hops and messages of one tensor.
-    if (moves.size() == 1 && moves[i].count == 1) candidates[i].resize(1);
     bound.Add(moves[i]);
     ++sources.turn;
   }
@@ -293,7 +293,7 @@ absl::StatusOr<PlanSet> PlanTogether(absl::Span<const TensorMove> moves,
     if (!is_done) continue;
     set = SetOf(moves.size(), links, [&](size_t i) -> const Candidate& { return choice.Of(i); });
   }
-  // Copies were estimated.
+  // Copies were estimated in the choice.
   PlanSet alone =
       SetOf(moves.size(), links, [&](size_t i) -> const Candidate& { return candidates[i][0]; });
   if (ObjectiveNs(alone) < ObjectiveNs(set)) set = std::move(alone);

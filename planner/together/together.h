@@ -9,8 +9,8 @@
 // and direction d (sent or received), b(p, r, l, d) are the bytes that plan p puts on r's link of
 // that level, and c(p, r, d) the time of its local copies on r before (sent) or after (received)
 // the data cross (both in link_loads.h). n(i) is the count of move i, w(l) the level's
-// bandwidth_bytes_per_us, and s(k) the start of a kind k of collectives: an op on a group
-// (collective_starts.h). The objective, in ns, is
+// bandwidth_bytes_per_us, and s(k) the longest start of the plans' collectives of kind k: an op on
+// a group (collective_starts.h). The objective, in ns, is
 //
 //   max over r, l, d of T(r, l, d) + max over r, d of C(r, d) + max over g of S(g), where
 //   T(r, l, d) = ceil(1000 * sum over i of n(i) * b(p(i), r, l, d) / w(l))
@@ -23,14 +23,15 @@
 // then by the lower number of the candidate (candidates.h). Products of bytes and counts, and
 // times, stop at 2^63 - 1; sums have 128 bits.
 //
-// *Choice.* One tensor has the plan that it has alone. Else moves in descending order of bytes
-// (equal ones by their text) each take the candidate with the least objective so far. Then up to
-// three sweeps choose again for each move, while that changes something. The same follows from
-// three other starts: the candidates that send the least; those with the least sum of the squares
-// of all T, with sweeps for that sum first; and the plans that the tensors have alone. The best of
-// the four counts. So it is not worse than the plans alone, but not always the best. If a chosen
-// plan breaks a limit, the choice is made again without it. No clock and no order of hashing takes
-// part, so every rank chooses the same plans. Internal to the planner.
+// *Choice.* One move of count 1 has the plan that its tensor has alone. Else moves in descending
+// order of bytes (equal ones by their text) each take the candidate with the least objective so
+// far. Then up to three sweeps choose again for each move, while that changes something. The same
+// follows from three other starts: the candidates that send the least; those with the least sum of
+// the squares of all T, with sweeps for that sum first; and the plans that the tensors have alone.
+// The best of the four counts; its copies are partly estimated (candidates.h), and if the plans
+// alone then take less, these count. So it is not worse than they are, but not always the best. If
+// a chosen plan breaks a limit, the choice is made again without it. No clock and no order of
+// hashing takes part, so every rank chooses the same plans. Internal to the planner.
 #ifndef MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
 #define MESHIFT_PLANNER_TOGETHER_TOGETHER_H_
 

@@ -117,17 +117,9 @@ class Terms {
  private:
   // Without their starts.
   static int64_t CopiesNs(const Plan& plan, int step, const Topology& topology) {
-    TopologyConstants constants = topology.constants();
-    if (!plan.steps()[step].group_size) {
-      return std::max<int64_t>(plan.steps()[step].est_ns - constants.copy_latency_ns, 0);
-    }
-    constants.copy_latency_ns = 0;
-    std::vector<TopologyLevel> levels;
-    for (int i = 0; i < topology.NumLevels(); ++i) levels.push_back(topology.level(i));
-    const auto protocols = topology.protocols();
-    const Topology without =
-        Topology::Create(levels, constants, {protocols.begin(), protocols.end()}).value();
-    return TimePartsOf(plan, step, without).copies_ns;
+    const TimeParts parts = TimePartsOf(plan, step, topology);
+    const int64_t ns = parts.copies_ns - parts.copies * topology.constants().copy_latency_ns;
+    return std::max<int64_t>(ns, 0);
   }
 
   std::map<std::string, std::map<StepOp, int64_t>> starts_;  // by group and op
