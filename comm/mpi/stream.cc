@@ -139,16 +139,11 @@ int64_t StreamState::BytesOf(const MpiTask& task) {
   }
 }
 
-void StreamState::Put(std::unique_ptr<MpiTask> task, std::shared_ptr<Event>* done) {
-  if (RunAtOnce(task.get())) {
-    Keep(std::move(task), &spare_);
-    if (done != nullptr) Mark(done);
-    return;
-  }
+void StreamState::Put(std::unique_ptr<MpiTask> task) {
+  if (RunAtOnce(task.get())) return Keep(std::move(task), &spare_);
   const MutexLock lock(mutex_);
   tasks_.Push(std::move(task));
   open_.fetch_add(1);
-  if (done != nullptr) MarkLast(done);
 }
 
 void StreamState::SetStep(const std::shared_ptr<const MpiExecutable::Steps>& steps, int32_t i,

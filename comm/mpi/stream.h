@@ -136,11 +136,10 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
 
   // A task for the caller to fill in and Put, without an owner.
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> NewTask();
-  // Appends a task, and then marks `done` unless it is null. Runs or begins the task at once if it
-  // is small and the stream was idle, but with `watch` no collective.
-  ABSL_ATTRIBUTE_HOT void Put(std::unique_ptr<MpiTask> task,
-                              std::shared_ptr<Event>* done = nullptr);
-  // Appends these steps, which must be prepared, in the same way.
+  // Appends a task. Runs or begins it at once if it is small and the stream was idle, but with
+  // `watch` no collective.
+  void Put(std::unique_ptr<MpiTask> task);
+  // Appends these steps, which must be prepared, and then marks `done` unless it is null.
   ABSL_ATTRIBUTE_HOT void Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
                               const ListRange& range, const MpiBases& bases,
                               std::shared_ptr<Event>* done);
