@@ -35,6 +35,8 @@ using Inputs = absl::Span<const void* const>;
 // Elements per block: f32 accumulators stay in the first-level cache, and inputs are read in pieces
 // long enough for hardware prefetching.
 constexpr int64_t kBlock = 4096;
+// Results that are computed before they are written; see Encode().
+constexpr int64_t kPiece = 64;
 
 // Reads and writes memory through memcpy, since buffers are untyped and may be unaligned. The index
 // is signed: with an unsigned one gcc does not vectorise the loops.
@@ -52,17 +54,19 @@ const char* At(const void* base, int64_t i) {
 
 // Applies ReduceSpec::shift.
 template <typename C>
-void ShiftBlock(int64_t shift, int64_t count, typename C::Stored* block) {
+void ShiftAll(int64_t shift, int64_t count, char* inout) {
   using Stored = typename C::Stored;
   constexpr Stored kMagnitude = C::kSignBit - 1;
   const auto distance = static_cast<Stored>(1 + (shift - 1) % (C::kMaxFinite / 4));
   for (int64_t i = 0; i < count; ++i) {
-    const Stored magnitude = block[i] & kMagnitude;
+    const auto bits = Load<Stored>(inout, i);
+    const Stored magnitude = bits & kMagnitude;
     const Stored moved = magnitude <= C::kMaxFinite - distance
                              ? static_cast<Stored>(magnitude + distance)
                              : static_cast<Stored>(magnitude - distance);
-    const auto result = static_cast<Stored>((block[i] & C::kSignBit) | moved);
-    block[i] = magnitude <= C::kMaxFinite ? result : block[i];
+    const auto result = static_cast<Stored>((bits & C::kSignBit) | moved);
+    const Stored shifted = magnitude <= C::kMaxFinite ? result : bits;
+    std::memcpy(inout + i * static_cast<int64_t>(sizeof(Stored)), &shifted, sizeof(Stored));
   }
 }
 
@@ -86,13 +90,21 @@ void CombineBlock(Reducer reducer, const char* in, int64_t count, typename Reduc
   });
 }
 
-template <typename Reducer>
-void EncodeBlock(Reducer reducer, const typename Reducer::Acc* in, int64_t count,
-                 typename Reducer::Stored* out) {
+// out[i] = acc(i), encoded. `out` may be the memory that acc(i) reads for the same i: a short piece
+// of results is computed before it is written, so that the loop can be vectorised.
+template <typename Reducer, typename Accumulated>
+void Encode(Reducer reducer, Accumulated acc, int64_t count, char* out) {
+  using Stored = typename Reducer::Stored;
   RunAtBestSimdLevel([=](auto) MESHIFT_INLINE {
-    const typename Reducer::Acc* __restrict acc = in;
-    typename Reducer::Stored* __restrict stored = out;
-    for (int64_t i = 0; i < count; ++i) stored[i] = reducer.Encode(acc[i]);
+    alignas(64) Stored piece[kPiece];
+    int64_t begin = 0;
+    for (; begin + kPiece <= count; begin += kPiece) {
+      for (int64_t i = 0; i < kPiece; ++i) piece[i] = reducer.Encode(acc(begin + i));
+      std::memcpy(out + begin * static_cast<int64_t>(sizeof(Stored)), piece, sizeof(piece));
+    }
+    const int64_t rest = count - begin;
+    for (int64_t i = 0; i < rest; ++i) piece[i] = reducer.Encode(acc(begin + i));
+    std::memcpy(out + begin * static_cast<int64_t>(sizeof(Stored)), piece, rest * sizeof(Stored));
   });
 }
 
@@ -107,75 +119,80 @@ void Accumulate(Reducer reducer, Inputs inputs, int64_t first, int64_t count,
   }
 }
 
-// For each block of elements: `accumulate` combines the inputs, the results are encoded, `finish`
-// may change them, and they are written to `out`.
-template <typename Reducer, typename AccumulateBlock, typename FinishBlock>
-void ForBlocks(Reducer reducer, int64_t count, void* out, AccumulateBlock accumulate,
-               FinishBlock finish) {
+// All inputs in order. The last input is combined as the result is encoded: a reduction of two
+// reads and writes memory once.
+template <typename Reducer>
+void ReduceInOrder(Reducer reducer, Inputs inputs, int64_t first, int64_t count, void* out) {
   using Stored = typename Reducer::Stored;
-  alignas(64) typename Reducer::Acc total[kBlock];
-  alignas(64) Stored block[kBlock];
+  using Acc = typename Reducer::Acc;
+  char* const result = static_cast<char*>(out);
+  const char* const front = At<Stored>(inputs.front(), first);
+  const char* const back = At<Stored>(inputs.back(), first);
+  if (inputs.size() == 1) {
+    const auto only = [=](int64_t i)
+                          MESHIFT_INLINE { return reducer.Decode(Load<Stored>(front, i)); };
+    return Encode(reducer, only, count, result);
+  }
+  if (inputs.size() == 2) {
+    const auto both = [=](int64_t i) MESHIFT_INLINE {
+      return reducer.Combine(reducer.Decode(Load<Stored>(front, i)),
+                             reducer.Decode(Load<Stored>(back, i)));
+    };
+    return Encode(reducer, both, count, result);
+  }
+  alignas(64) Acc block[kBlock];
+  const Acc* const total = block;
+  const Inputs others = inputs.subspan(0, inputs.size() - 1);
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
-    accumulate(begin, n, total);
-    EncodeBlock(reducer, total, n, block);
-    finish(block, n);
-    std::memcpy(static_cast<Stored*>(out) + begin, block, n * sizeof(Stored));
+    Accumulate(reducer, others, first + begin, n, block);
+    const char* const last = At<Stored>(back, begin);
+    const auto all = [=](int64_t i) MESHIFT_INLINE {
+      return reducer.Combine(total[i], reducer.Decode(Load<Stored>(last, i)));
+    };
+    Encode(reducer, all, n, result + begin * static_cast<int64_t>(sizeof(Stored)));
   }
 }
 
-// Exact operations, whose results do not depend on the order.
-template <typename Reducer>
-void ReduceExact(Reducer reducer, Inputs inputs, int64_t first, int64_t count, void* out) {
-  ForBlocks(
-      reducer, count, out,
-      [&](int64_t begin, int64_t n, typename Reducer::Acc* total) {
-        Accumulate(reducer, inputs, first + begin, n, total);
-      },
-      [](typename Reducer::Stored*, int64_t) {});
+// The runs of spec.runs, whose results `part_reducer` rounds, or the blocks of reduction.block.
+template <typename Reducer, typename Part>
+void ReduceInParts(const ReduceSpec& spec, Reducer reducer, Part part_reducer, Inputs inputs,
+                   int64_t first, int64_t count, void* out) {
+  using Stored = typename Reducer::Stored;
+  using Acc = typename Reducer::Acc;
+  const bool has_runs = spec.runs.size() > 1;
+  alignas(64) Acc block[kBlock];
+  alignas(64) Acc part[kBlock];
+  const Acc* const total = block;
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t n = std::min(kBlock, count - begin);
+    for (size_t done = 0, run = 0; done < inputs.size(); ++run) {
+      const Inputs next = inputs.subspan(done, has_runs ? spec.runs[run] : spec.reduction.block);
+      Accumulate(reducer, next, first + begin, n, part);
+      for (int64_t i = 0; i < n; ++i) {
+        const Acc value = has_runs ? reducer.Decode(part_reducer.Encode(part[i])) : part[i];
+        block[i] = done == 0 ? value : reducer.Combine(block[i], value);
+      }
+      done += next.size();
+    }
+    const auto all = [=](int64_t i) MESHIFT_INLINE { return total[i]; };
+    Encode(reducer, all, n, static_cast<char*>(out) + begin * static_cast<int64_t>(sizeof(Stored)));
+  }
 }
 
 // Operations that round: sums, averages and products of floats, and of complex numbers (sums and
-// averages as pairs of floats). `part_reducer` rounds the results of spec.runs.
+// averages as pairs of floats).
 template <typename C, typename Reducer, typename Part>
 void ReduceRounding(const ReduceSpec& spec, Reducer reducer, Part part_reducer, Inputs inputs,
                     int64_t first, int64_t count, void* out) {
-  using Acc = typename Reducer::Acc;
-  using Stored = typename Reducer::Stored;
-  const auto accumulate = [&](int64_t begin, int64_t n, Acc* total) {
-    const size_t block =
-        spec.reduction.block > 0 ? static_cast<size_t>(spec.reduction.block) : inputs.size();
-    alignas(64) Acc part[kBlock];
-    if (spec.runs.size() <= 1) {
-      Accumulate(reducer, inputs.subspan(0, block), first + begin, n, total);
-      for (size_t b = block; b < inputs.size();) {
-        const Inputs next = inputs.subspan(b, block);
-        Accumulate(reducer, next, first + begin, n, part);
-        for (int64_t i = 0; i < n; ++i) total[i] = reducer.Combine(total[i], part[i]);
-        b += next.size();
-      }
-      return;
-    }
-    int64_t done = 0;
-    for (const int run : spec.runs) {
-      Accumulate(reducer, inputs.subspan(done, run), first + begin, n, part);
-      for (int64_t i = 0; i < n; ++i) part[i] = reducer.Decode(part_reducer.Encode(part[i]));
-      if (done == 0) {
-        for (int64_t i = 0; i < n; ++i) total[i] = part[i];
-      } else {
-        for (int64_t i = 0; i < n; ++i) total[i] = reducer.Combine(total[i], part[i]);
-      }
-      done += run;
-    }
-  };
-  const auto finish = [&](Stored* block, int64_t n) {
-    // NOLINTNEXTLINE(bugprone-sizeof-expression): it is 2 for complex numbers, else 1.
-    constexpr int64_t kParts = sizeof(Stored) / sizeof(typename C::Stored);
-    if (spec.shift > 0) {
-      ShiftBlock<C>(spec.shift, n * kParts, reinterpret_cast<typename C::Stored*>(block));
-    }
-  };
-  ForBlocks(reducer, count, out, accumulate, finish);
+  if (spec.runs.size() > 1 || spec.reduction.block > 0) {
+    ReduceInParts(spec, reducer, part_reducer, inputs, first, count, out);
+  } else {
+    ReduceInOrder(reducer, inputs, first, count, out);
+  }
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): it is 2 for complex numbers, else 1.
+  constexpr int64_t kParts = sizeof(typename Reducer::Stored) / sizeof(typename C::Stored);
+  if (spec.shift > 0) ShiftAll<C>(spec.shift, count * kParts, static_cast<char*>(out));
 }
 
 template <typename C>
@@ -195,9 +212,9 @@ void ReduceFloat(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t c
     case ReduceOp::kProduct:
       return ReduceRounding<C>(spec, product, product, inputs, first, count, out);
     case ReduceOp::kMin:
-      return ReduceExact(FloatExtreme<C, true>(), inputs, first, count, out);
+      return ReduceInOrder(FloatExtreme<C, true>(), inputs, first, count, out);
     case ReduceOp::kMax:
-      return ReduceExact(FloatExtreme<C, false>(), inputs, first, count, out);
+      return ReduceInOrder(FloatExtreme<C, false>(), inputs, first, count, out);
     default:
       return SumFloats<C>(spec, inputs, first, count, out);
   }
@@ -214,7 +231,7 @@ void ReduceComplex(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t
 
 template <typename T>
 void ReduceInteger(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count, void* out) {
-  const auto run = [&](auto reducer) { ReduceExact(reducer, inputs, first, count, out); };
+  const auto run = [&](auto reducer) { ReduceInOrder(reducer, inputs, first, count, out); };
   switch (spec.reduction.op) {
     case ReduceOp::kSum:
       return run(IntReducer<T, kCodeSum>());
