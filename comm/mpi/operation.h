@@ -131,6 +131,12 @@ class Operation {
   absl::Status AdvanceAllAtOnce(bool* done);
   absl::Status AdvanceBlocks(int64_t max_work, bool* done);
   absl::Status AdvanceSegments(int64_t max_work, bool* done);
+  // Whether this member sends its results to the root and keeps none.
+  bool SendsResults() const;
+  // Where this member computes its part of `segment`, and where it receives the contribution of the
+  // member `distance` below it.
+  char* ResultOf(int64_t segment);
+  char* ContributionTo(int64_t segment, int distance);
   absl::Status PostContributions(int64_t segment);
   absl::Status ReduceSegment(int64_t segment);
   absl::Status AdvanceBroadcast(bool* done);
