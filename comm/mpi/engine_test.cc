@@ -157,7 +157,7 @@ TEST_P(MpiEngineTest, ATimeOutNamesTheGroupTheCallAndWhoIsMissing) {
     ASSERT_TRUE(reduce().ok());
     const Stopwatch stopwatch;
     const absl::Status status = engine->Synchronize(*stream);
-    EXPECT_LT(stopwatch.Took(), std::chrono::milliseconds(1200));
+    EXPECT_LT(stopwatch.Took(), std::chrono::seconds(10));
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_NE(Message(status).find("all_reduce of 100 f32 (call 0) has waited 200 ms for rank 0"),
               std::string::npos)
@@ -190,7 +190,7 @@ TEST_P(MpiEngineTest, TimeoutsAreOfTwoPhasesAndAreSetWhileItWaits) {
     ASSERT_TRUE(reduce().ok());
     const Stopwatch stopwatch;
     EXPECT_EQ(engine->Synchronize(*stream).code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_LT(stopwatch.Took(), std::chrono::milliseconds(1200));
+    EXPECT_LT(stopwatch.Took(), std::chrono::seconds(10));
     setter.join();
   }
   MPI_Barrier(MPI_COMM_WORLD);

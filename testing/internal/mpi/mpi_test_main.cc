@@ -9,6 +9,28 @@
 #include "meshift/mpi_engine.h"
 #include "testing/internal/mpi/world.h"
 
+namespace {
+
+// Prints the failures of ranks that print nothing else.
+class FailurePrinter : public testing::EmptyTestEventListener {
+ public:
+  explicit FailurePrinter(int rank) : rank_(rank) {}
+
+ private:
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    std::fprintf(stderr, "rank %d, %s.%s, %s:%d: %s\n", rank_,
+                 test == nullptr ? "" : test->test_suite_name(),
+                 test == nullptr ? "" : test->name(),
+                 result.file_name() == nullptr ? "" : result.file_name(), result.line_number(),
+                 result.message());
+  }
+  const int rank_;
+};
+
+}  // namespace
+
 int main(int argc, char** argv) {
   auto session = meshift::MpiSession::Start();
   if (!session.ok()) {
@@ -18,9 +40,11 @@ int main(int argc, char** argv) {
   const int rank = meshift::WorldRank();
   testing::InitGoogleTest(&argc, argv);
   // Only rank 0 prints all results; the others print only failures.
-  if (rank > 0)
-    delete testing::UnitTest::GetInstance()->listeners().Release(
-        testing::UnitTest::GetInstance()->listeners().default_result_printer());
+  if (rank > 0) {
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter(rank));
+  }
   const bool leaves = argc > 1 && std::string_view(argv[1]) == "leave";
   if (RUN_ALL_TESTS() == 0) {
     if (!leaves) return 0;
