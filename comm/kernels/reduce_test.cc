@@ -247,30 +247,36 @@ TEST(Reduce, ShiftsWithinFormatsOfEightBits) {
   }
 }
 
-// Lengths around the block size, unaligned memory, a first element that is not 0, one to four
-// inputs, and the result in the place of each of them or elsewhere.
+// Adds `count` elements of n unaligned inputs, from element 7 on. The result is in the place of
+// input `place`; if place is n, elsewhere.
+void ExpectSums(int64_t count, int n, int place) {
+  constexpr int64_t kFirst = 7;
+  std::vector<std::vector<char>> memory(n + 1, std::vector<char>((kFirst + count) * 4 + 1));
+  std::vector<const void*> inputs;
+  for (int k = 0; k < n; ++k) {
+    char* base = memory[k].data() + 1;
+    for (int64_t i = 0; i < kFirst + count; ++i) {
+      const auto value = static_cast<float>(i * 4 + k);
+      std::memcpy(base + i * 4, &value, 4);
+    }
+    inputs.push_back(base);
+  }
+  char* out = memory[place].data() + 1 + kFirst * 4;
+  Reduce(Spec(DType::kF32, ReduceOp::kSum), inputs, kFirst, count, out);
+  for (int64_t i = 0; i < count; ++i) {
+    float value = 0;
+    std::memcpy(&value, out + i * 4, 4);
+    ASSERT_EQ(value, static_cast<float>((i + kFirst) * 4 * n + n * (n - 1) / 2)) << i;
+  }
+}
+
+// Lengths around the block size.
 TEST(Reduce, TreatsAllElementsAlike) {
   for (const int64_t count : {1, 5, 1025, 4095, 4096, 4097, 9000}) {
     for (int n = 1; n <= 4; ++n) {
       for (int place = 0; place <= n; ++place) {
-        std::vector<std::vector<char>> memory(n + 1, std::vector<char>((count + 7) * 4 + 1));
-        std::vector<const void*> inputs;
-        for (int k = 0; k < n; ++k) {
-          char* base = memory[k].data() + 1;
-          for (int64_t i = 0; i < count + 7; ++i) {
-            const auto value = static_cast<float>(i * 4 + k);
-            std::memcpy(base + i * 4, &value, 4);
-          }
-          inputs.push_back(base);
-        }
-        char* out = memory[place].data() + 1 + 7 * 4;
-        Reduce(Spec(DType::kF32, ReduceOp::kSum), inputs, 7, count, out);
-        for (int64_t i = 0; i < count; ++i) {
-          float value = 0;
-          std::memcpy(&value, out + i * 4, 4);
-          ASSERT_EQ(value, static_cast<float>((i + 7) * 4 * n + n * (n - 1) / 2))
-              << count << " " << n << " " << place << " " << i;
-        }
+        SCOPED_TRACE(testing::Message() << count << " elements, " << n << " inputs, " << place);
+        ExpectSums(count, n, place);
       }
     }
   }

@@ -33,8 +33,8 @@ constexpr int64_t kMaxScratch = 8 << 20;
 constexpr int64_t kKeptScratch = 4 << 10;
 // If the root of a reduction to one member would receive this many bytes of contributions, all
 // members reduce a part, and the root receives the results. Below, the second message takes longer
-// than that saves (on 2 and 4 ranks; twice as many bytes are up to 1.9 times as fast in parts, half
-// as many up to 1.5 times as slow).
+// than that saves: on 2 ranks with half as many bytes, parts take up to 1.5 times as long. On 4
+// ranks with 1.5 times as many, they take half the time.
 constexpr int64_t kRootedBytes = 1 << 20;
 
 }  // namespace
