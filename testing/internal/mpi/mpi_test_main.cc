@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <string>
 #include <string_view>
 
 #include "meshift/mpi_engine.h"
@@ -17,16 +18,18 @@ class FailurePrinter : public testing::EmptyTestEventListener {
   explicit FailurePrinter(int rank) : rank_(rank) {}
 
  private:
+  // Here and not in OnTestPartResult, where UnitTest's lock is held.
+  void OnTestStart(const testing::TestInfo& test) override {
+    test_ = std::string(test.test_suite_name()) + "." + test.name();
+  }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    std::fprintf(stderr, "rank %d, %s.%s, %s:%d: %s\n", rank_,
-                 test == nullptr ? "" : test->test_suite_name(),
-                 test == nullptr ? "" : test->name(),
+    std::fprintf(stderr, "rank %d, %s, %s:%d: %s\n", rank_, test_.c_str(),
                  result.file_name() == nullptr ? "" : result.file_name(), result.line_number(),
                  result.message());
   }
   const int rank_;
+  std::string test_;
 };
 
 }  // namespace
