@@ -266,7 +266,8 @@ void ExpectSums(int64_t count, int n, int place) {
   for (int64_t i = 0; i < count; ++i) {
     float value = 0;
     std::memcpy(&value, out + i * 4, 4);
-    ASSERT_EQ(value, static_cast<float>((i + kFirst) * 4 * n + n * (n - 1) / 2)) << i;
+    const int64_t sum = (i + kFirst) * 4 * n + n * (n - 1) / 2;
+    ASSERT_EQ(value, static_cast<float>(sum)) << i;
   }
 }
 
