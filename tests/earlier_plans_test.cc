@@ -38,11 +38,10 @@ State StateOf(const Problem& problem, const Sharding& sharding) {
     const Placement& placement = sharding.placement(d);
     if (placement.IsPartial()) state.SetPartial(d, placement.op());
   }
-  CutLists cuts;
   for (int k = 0; k < problem.tensor_rank(); ++k) {
-    for (const int d : sharding.CutsOf(k)) cuts.of[k].Append(d);
+    int place = 0;
+    for (const int d : sharding.CutsOf(k)) state.SetShard(d, k, place++);
   }
-  state = problem.WithCuts(state, cuts);
   while (problem.dtype(state.stage()) != sharding.dtype()) state = state.AtStage(state.stage() + 1);
   return state;
 }

@@ -163,7 +163,7 @@ int64_t CostModel::BestBandwidth(int level) const {
     return std::max(best, MulDivCeil(direct, 2 * domain - 1, domain));
   }
   for (DimMask dims = 1; dims < DimMask{1} << problem_.num_dims(); ++dims) {
-    const GroupShape& shape = Shape(dims);
+    const GroupShape& shape = Times(dims).shape();
     const int64_t sharing = shape.sharing[level - 1];
     if (sharing == 0) continue;
     best = std::max(best, MulDivCeil(direct, shape.size - 1, shape.size - sharing));

@@ -197,8 +197,6 @@ class CostModel {
   int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
   int64_t CopyNs(int64_t bytes) const { return meshift::CopyNs(topology_, bytes); }
   const Topology& topology() const { return topology_; }
-  // The shape of the groups over `dims` on the topology.
-  const GroupShape& Shape(DimMask dims) const { return Times(dims).shape(); }
   // Members of a group over `dims`; the number of such groups.
   int64_t GroupSize(DimMask dims) const;
   int64_t NumGroups(DimMask dims) const;

@@ -197,7 +197,7 @@ int64_t MoveNs(const Problem& problem, const CostModel& model, const Shapes& sha
   least = std::min({least, SaturatingAdd(one_ns, SaturatingAdd(start_ns, copy_ns)),
                     SaturatingAdd(one_ns, SaturatingMul(many, start_ns))});
   const State &source = problem.source(), &target = problem.target();
-  const std::optional<StepOp> op = CollectiveBetween(problem, source, target, {});
+  const std::optional<StepOp> op = MoveBetween(problem, source, target);
   least = std::min(least, model.Measure(StepOp::kExchange, source, target).est_ns);
   return op ? std::min(least, model.Measure(*op, source, target).est_ns) : least;
 }

@@ -29,12 +29,6 @@ int64_t RaggedChoices(const Sharding& sharding) {
 
 }  // namespace
 
-void CutLists::List::Insert(int at, int d) {
-  for (int i = size; i > at; --i) dims[i] = dims[i - 1];
-  dims[at] = static_cast<int8_t>(d);
-  ++size;
-}
-
 absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype, bool ends_at_crossing,
                                         std::optional<UnitDims> unit_dims) {
@@ -135,9 +129,6 @@ void Problem::ChooseCandidates() {
   if (largest >= 0 && std::find(candidate_dims_.begin(), end, largest) == end) {
     candidate_dims_.push_back(largest);
     std::sort(candidate_dims_.begin(), candidate_dims_.end());
-  }
-  for (const int k : candidate_dims_) {
-    if (largest_dim_ < 0 || extent(k) > extent(largest_dim_)) largest_dim_ = k;
   }
   may_cut_.assign(tensor_rank(), (DimMask{1} << num_dims()) - 1);
   for (int unit = 0; unit < num_unit_dims(); ++unit) {
@@ -278,21 +269,6 @@ CutLists Problem::MakeCuts(const State& state) const {
     ++list.size;
   }
   return cuts;
-}
-
-State Problem::WithCuts(const State& base, const CutLists& cuts) const {
-  State state = base;
-  for (int d = 0; d < num_dims(); ++d) {
-    if (base.IsShard(d)) state.SetReplicate(d);
-  }
-  for (int k = 0; k < tensor_rank(); ++k) {
-    const CutLists::List& list = cuts.of[k];
-    for (int i = 0; i < list.size; ++i) state.SetShard(list[i], k, i);
-    if (list.size > 0 && list.outermost != CutSizes::kCeil) {
-      state.SetRagged(list[0], k, list.outermost);
-    }
-  }
-  return state;
 }
 
 Sharding Problem::ToSharding(const State& state) const {

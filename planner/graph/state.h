@@ -125,8 +125,6 @@ struct CutLists {
     CutSizes outermost = CutSizes::kCeil;  // sizes of the first cut; the others are ceil chunks
     std::array<int8_t, kMaxStateDims> dims = {};
     int operator[](int i) const { return dims[i]; }
-    void Append(int d) { dims[size++] = static_cast<int8_t>(d); }
-    void Insert(int at, int d);
     friend bool operator==(const List& a, const List& b) {
       return a.size == b.size && CommonLength(a, b) == a.size;
     }
@@ -212,7 +210,6 @@ class Problem {
   // largest, the outermost of extent > 1 (its pieces need no packing), and on meshes of up to four
   // dims also each one of extent > 1, up to the first whose extent the number of ranks divides.
   const absl::InlinedVector<int, 6>& candidate_dims() const { return candidate_dims_; }
-  int largest_dim() const { return largest_dim_; }  // of them; -1 for a rank-0 tensor
   // Whether mesh dim d is partial in the source and in the target. Steps leave it as it is.
   bool StaysPartial(int d) const { return source_.IsPartial(d) && target_.IsPartial(d); }
   // Whether `state` is partial on mesh dim d and must be reduced over it before the target. False
@@ -244,8 +241,6 @@ class Problem {
   }
   const CutLists& source_cuts() const { return ends_[0].cuts; }
   const CutLists& target_cuts() const { return ends_[1].cuts; }
-  // The state with these cuts. Mesh dims in no list are as in `base`, or R if they cut in `base`.
-  State WithCuts(const State& base, const CutLists& cuts) const;
   // `state` as a sharding of the mesh, in the dtype of its stage, without unit dims. An owner is
   // written as in source or target if it is the same there, else as At. Mesh dims of size 1 are as
   // in the target; if an op of a partial one does not fit, all partial ones are R. REQUIRES:
@@ -297,7 +292,6 @@ class Problem {
   absl::InlinedVector<int64_t, kMaxStateDims> sizes_;
   absl::InlinedVector<int, kMaxStateDims> mesh_dims_;
   absl::InlinedVector<int, 6> candidate_dims_;
-  int largest_dim_ = -1;
   absl::InlinedVector<DimMask, 6> may_cut_;
   absl::InlinedVector<int64_t, 6> extents_;
   absl::InlinedVector<DType, 3> dtypes_;

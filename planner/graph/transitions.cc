@@ -13,14 +13,12 @@ bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims) {
   return true;
 }
 
-DimMask MovingDims(const Problem& problem, const State& before, const State& after) {
-  const CutChanges changes(problem, problem.Cuts(before), problem.Cuts(after));
-  return changes.from | changes.to;
-}
-
 DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after) {
   if (op == StepOp::kCast) return 0;
-  if (!IsReduction(op) && op != StepOp::kMask) return MovingDims(problem, before, after);
+  if (!IsReduction(op) && op != StepOp::kMask) {
+    const CutChanges changes(problem, problem.Cuts(before), problem.Cuts(after));
+    return changes.from | changes.to;
+  }
   DimMask dims = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (before.IsPartial(d) != after.IsPartial(d)) dims |= DimMask{1} << d;
@@ -73,51 +71,12 @@ bool IsEven(const Problem& problem, const CutLists& before, const CutLists& afte
   return true;
 }
 
-std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& before,
-                                        const State& after, const TransitionRules& rules) {
-  if (before.stage() != after.stage()) return std::nullopt;
-  DimMask reduced = 0;
-  DimMask reducible = 0;
-  DimMask along = 0;
-  bool averages = false;
-  for (int d = 0; d < problem.num_dims(); ++d) {
-    const DimMask bit = DimMask{1} << d;
-    if (problem.IsReducible(before, d)) reducible |= bit;
-    if (problem.MayReduceAlong(before, d)) along |= bit;
-    if (before.IsPartial(d) == after.IsPartial(d)) {
-      if (before.IsPartial(d) && before.op(d) != after.op(d)) return std::nullopt;
-      continue;
-    }
-    if (after.IsPartial(d)) return std::nullopt;
-    reduced |= bit;
-    averages |= before.op(d) == ReduceOp::kAvg;
-  }
-  const CutLists a = problem.Cuts(before);
-  const CutLists b = problem.Cuts(after);
-  if (reduced == 0) {
-    const CutChanges changes(problem, a, b);
-    if (changes.from == 0) return std::nullopt;  // a slice, or nothing
-    if (changes.to == 0) return StepOp::kAllGather;
-    if (IsPermutation(problem, before, after)) return StepOp::kPermute;
-    return changes.from == changes.to ? StepOp::kAllToAll : StepOp::kExchange;
-  }
-  if (before.stage() != problem.reduce_stage()) return std::nullopt;
-  const DimMask must = reduced & reducible;
-  if (must == 0 || (reduced & ~(reducible | along)) != 0) return std::nullopt;
-  if (averages && must != reducible) return std::nullopt;
-  if (rules.at_once && reduced != reducible) return std::nullopt;
-  if (rules.single_sourced && !rules.exact && !IsSingleSourced(problem, before, reduced)) {
-    return std::nullopt;
-  }
-  // The old cuts stay outermost. The added cuts are over the reduced dims.
-  DimMask added = 0;
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
-    if (CommonLength(a.of[k], b.of[k]) < a.of[k].size) return std::nullopt;
-    for (int i = a.of[k].size; i < b.of[k].size; ++i) added |= DimMask{1} << b.of[k][i];
-  }
-  if (added == 0) return StepOp::kAllReduce;
-  if (added == reduced && rules.scatters) return StepOp::kReduceScatter;
-  return std::nullopt;
+std::optional<StepOp> MoveBetween(const Problem& problem, const State& before, const State& after) {
+  const CutChanges changes(problem, problem.Cuts(before), problem.Cuts(after));
+  if (changes.from == 0) return std::nullopt;  // a slice, or nothing
+  if (changes.to == 0) return StepOp::kAllGather;
+  if (IsPermutation(problem, before, after)) return StepOp::kPermute;
+  return changes.from == changes.to ? StepOp::kAllToAll : StepOp::kExchange;
 }
 
 }  // namespace meshift

@@ -35,10 +35,6 @@ struct TransitionRules {
 // that no two groups compute the same value.
 bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims);
 
-// The mesh dims of the cuts that move: those after the common prefix of a tensor dim's cuts before
-// and its cuts after.
-DimMask MovingDims(const Problem& problem, const State& before, const State& after);
-
 // The mesh dims on which the step `op` from `before` to `after` acts: those of the groups of a
 // collective; none for a cast.
 DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after);
@@ -56,10 +52,9 @@ bool HasUnlikeBlocks(const Problem& problem, const CutLists& parent, const CutLi
 // cuts into equal pieces, and so do the cuts after; true if there is no item.
 bool IsEven(const Problem& problem, const CutLists& before, const CutLists& after);
 
-// The op of a single collective that leads from `before` to `after`, of the cheapest kind that
-// fits. nullopt: there is none. Local steps are not considered, and rules.max_value is not checked.
-std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& before,
-                                        const State& after, const TransitionRules& rules);
+// The op of the cheapest kind of collective that leads from `before` to `after`, which differ in
+// their cuts only. nullopt: there is none.
+std::optional<StepOp> MoveBetween(const Problem& problem, const State& before, const State& after);
 
 }  // namespace meshift
 

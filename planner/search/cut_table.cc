@@ -29,10 +29,10 @@ int64_t OwnerOf(absl::Span<const int64_t> begins) {
 
 CutTable::CutTable(const Problem& problem)
     : problem_(problem),
-      num_samples_(1 + std::bit_width(static_cast<unsigned>(std::max(problem.num_dims(), 1) - 1))) {
-  nodes_.emplace_back();
-  at_ = nodes_.data();
-  nodes_[kNoCuts].along = NewPointers();
+      num_samples_(1 + std::bit_width(static_cast<unsigned>(std::max(problem.num_dims(), 1) - 1))),
+      rank_(problem.tensor_rank()),
+      nodes_(1),
+      along_(rank_, nullptr) {
   const CutLists& cuts = problem.target_cuts();
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     List list = kNoCuts;
@@ -153,12 +153,12 @@ CutTable::List CutTable::Make(List list, int d, CutSizes sizes) {
   node.code = parent.code | cut.code();
   node.code_per_tensor_dim = parent.code_per_tensor_dim | (next.code() - cut.code());
   (sizes == CutSizes::kCeil ? nodes_[list].next : ragged_[RaggedIndex(sizes)])[d] = made;
-  nodes_[made].along = NewPointers();
+  along_.resize(nodes_.size() * rank_, nullptr);
   return made;
 }
 
 const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
-  Pieces& pieces = *NewPieces();
+  Pieces& pieces = pieces_.emplace_back();
   problem_.Charge(kListWork);
   if (list == kNoCuts) {
     pieces.longest = problem_.extent(k);
@@ -185,28 +185,8 @@ const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
     pieces.length[s] = piece.Length();
     pieces.wanted[s] = CommonIndices(piece, {target_begin_[k][s], target_end_[k][s]});
   }
-  nodes_[list].along[k] = &pieces;
+  along_[list * rank_ + k] = &pieces;
   return pieces;
-}
-
-const CutTable::Pieces** CutTable::NewPointers() {
-  const auto rank = static_cast<size_t>(problem_.tensor_rank());
-  if (free_pointers_ < rank) {
-    free_pointers_ = kBlock * rank;
-    pointers_ = pointer_blocks_.emplace_back(new const Pieces*[free_pointers_]).get();
-  }
-  free_pointers_ -= rank;
-  const Pieces** const made = pointers_ + free_pointers_;
-  std::fill_n(made, rank, nullptr);
-  return made;
-}
-
-CutTable::Pieces* CutTable::NewPieces() {
-  if (free_pieces_ == 0) {
-    free_pieces_ = kBlock;
-    pieces_ = piece_blocks_.emplace_back(new Pieces[free_pieces_]).get();
-  }
-  return &pieces_[--free_pieces_];
 }
 
 }  // namespace meshift

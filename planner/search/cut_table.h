@@ -27,9 +27,9 @@
 #define MESHIFT_PLANNER_SEARCH_CUT_TABLE_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
+#include <deque>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
@@ -95,7 +95,7 @@ class CutTable {
   };
   // Valid as long as the table.
   const Pieces& Along(List list, int k) {
-    const Pieces* pieces = at_[list].along[k];
+    const Pieces* pieces = along_[list * rank_ + k];
     return pieces != nullptr ? *pieces : MakePieces(list, k);
   }
 
@@ -117,7 +117,6 @@ class CutTable {
   const Samples& Target(int k) const { return target_[k]; }
 
  private:
-  static constexpr size_t kBlock = 16;  // pieces, and lists' pointers, allocated at once
   struct Node {
     List parent = kNoCuts;
     int8_t size = 0;
@@ -127,13 +126,10 @@ class CutTable {
     uint64_t code = 0;
     uint64_t code_per_tensor_dim = 0;
     std::array<List, kMaxStateDims> next = {};
-    const Pieces** along = nullptr;  // by tensor dim
   };
   static int RaggedIndex(CutSizes sizes) { return sizes == CutSizes::kSource ? 0 : 1; }
   List Make(List list, int d, CutSizes sizes);
   const Pieces& MakePieces(List list, int k);
-  const Pieces** NewPointers();
-  Pieces* NewPieces();
   // A bit for the mesh dim and coordinate that own all pieces of a ragged cut; 0: it is not an
   // owner cut. Bit d: coordinate 0 of mesh dim d, as for ceil cuts. The others follow: first those
   // of the source's cuts, then those of the target's.
@@ -150,7 +146,8 @@ class CutTable {
 
   const Problem& problem_;
   const int num_samples_;
-  absl::InlinedVector<Node, kBlock> nodes_;
+  const size_t rank_;
+  absl::InlinedVector<Node, 16> nodes_;
   const Node* at_ = nodes_.data();  // read without a test of where an InlinedVector's data lies
   std::array<std::array<List, kMaxStateDims>, 2> ragged_ = {};  // as Node::next
   std::array<Samples, kMaxTensorRank> target_begin_;
@@ -158,15 +155,8 @@ class CutTable {
   std::array<Samples, kMaxTensorRank> target_;
   std::array<List, kMaxTensorRank> target_lists_ = {};
   bool fills_target_ = false;
-  // Memory with stable addresses: first these arrays, then the blocks.
-  std::array<Pieces, kBlock> first_pieces_;
-  std::array<const Pieces*, 4 * kBlock> first_pointers_;
-  std::vector<std::unique_ptr<Pieces[]>> piece_blocks_;
-  std::vector<std::unique_ptr<const Pieces*[]>> pointer_blocks_;
-  Pieces* pieces_ = first_pieces_.data();
-  const Pieces** pointers_ = first_pointers_.data();
-  size_t free_pieces_ = first_pieces_.size();
-  size_t free_pointers_ = first_pointers_.size();
+  std::deque<Pieces> pieces_;                         // its elements do not move
+  absl::InlinedVector<const Pieces*, 4 * 16> along_;  // by list, then tensor dim
 };
 
 }  // namespace meshift

@@ -24,10 +24,6 @@ Heuristic::Heuristic(const Problem& problem, const CostModel& model, Successors&
     if (problem.target().IsReplicate(d)) holders_ *= problem.size(d);
   }
   CoverDims();
-  if (!successors.masks_target() && LinkBound::Applies(problem, model, layouts_)) {
-    links_ = std::make_unique<LinkBound>(problem, model, layouts_);
-    if (!links_->MayExceedOwnLink()) links_ = nullptr;
-  }
 }
 
 void Heuristic::CoverDims() {
@@ -69,7 +65,7 @@ int64_t Heuristic::AverageItems(const State& state, DimMask reducible) const {
 }
 
 int64_t Heuristic::LeastNs(const State& state, DimMask reducible, const CutTable::Samples& wanted,
-                           DimMask across, int64_t enough_ns) {
+                           DimMask across) const {
   if (state == problem_.target()) return 0;
   if (successors_.IsFinished(state)) return std::min(least_finish_ns_, starts_ns_[0]);
   if (successors_.masks_target()) return starts_ns_[reducible];
@@ -81,11 +77,8 @@ int64_t Heuristic::LeastNs(const State& state, DimMask reducible, const CutTable
     return SaturatingAdd(others_ns, model_.LeastReductionNs(bytes));
   }
   const int64_t items = std::max(average, layouts_.bounds().MissingOfTarget(wanted));
-  int64_t links_ns = model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
-  const int64_t ns = SaturatingAdd(others_ns, model_.LeastNs(links_ns));
-  if (links_ == nullptr || ns > enough_ns) return ns;
-  links_ns = std::max(links_ns, links_->LeastNs(state));
-  return SaturatingAdd(others_ns, model_.LeastNs(links_ns));
+  const int64_t bytes = SaturatingMul(items, problem_.least_item_bytes());
+  return SaturatingAdd(others_ns, model_.LeastCollectiveNs(bytes));
 }
 
 }  // namespace meshift

@@ -30,9 +30,7 @@ bool IsLoose(absl::Span<const int64_t> begins) {
 Layouts::Layouts(const Problem& problem, const CostModel& model)
     : problem_(problem), table_(problem), bounds_(problem, model, table_) {
   for (int i = 0; i < num_lists(); ++i) {
-    const int k = bounds_.tensor_dim(i);
-    if (k == problem.largest_dim()) largest_ = i;
-    list_of_[k] = static_cast<int8_t>(i);
+    list_of_[bounds_.tensor_dim(i)] = static_cast<int8_t>(i);
   }
   for (int k = 0; k < problem.tensor_rank(); ++k) is_empty_ |= problem.extent(k) == 0;
   any_relabels_ = is_empty_;
@@ -80,14 +78,6 @@ DecodedState Layouts::DecodeUncached(const State& state) {
     }
   }
   return view;
-}
-
-int64_t Layouts::MaxItems(const Lists& lists) {
-  int64_t items = bounds_.empty().longest;
-  for (int i = 0; i < num_lists(); ++i) {
-    items *= table_.Along(lists[i], bounds_.tensor_dim(i)).longest;
-  }
-  return items;
 }
 
 CutTable::Samples Layouts::Wanted(const Lists& lists) {

@@ -63,8 +63,6 @@ class Layouts {
     for (int i = 0; i < num_lists(); ++i) code |= table_.Code(lists[i], bounds_.tensor_dim(i));
     return State::FromCode(code, stage);
   }
-  // Items of the largest box.
-  int64_t MaxItems(const Lists& lists);
   // For each sample rank: the items of its target box that it holds if the cuts are these lists.
   CutTable::Samples Wanted(const Lists& lists);
   // Mesh dims that data must cross to get from these cuts to the target's (CutTable::Across).
@@ -101,10 +99,10 @@ class Layouts {
   // list `spare`, in ascending order, where layouts may have these cuts. REQUIRES:
   // num_lists() > 0; no list has a mesh dim of `dims`.
   Lists CutTowardsTarget(Lists lists, DimMask dims, int spare);
-  // The list of the largest tensor dim that may be cut, and of the outermost one longer than 1 (if
-  // none is longer: of the innermost).
-  int largest() const { return largest_; }
+  // The list of the outermost tensor dim longer than 1 that may be cut; if none is longer, of the
+  // innermost.
   int outermost() const { return outermost_; }
+  bool is_empty() const { return is_empty_; }  // the tensor has no element
 
   // Calls fn(lists, left, product) for every layout that extends `base` by mesh dims of `pool`, or
   // by none. `left`: the mesh dims of the pool that it does not use. `product`: of the step to it
@@ -176,9 +174,8 @@ class Layouts {
   CutTable table_;
   StepBounds bounds_;
   std::array<int8_t, kMaxTensorRank> list_of_ = {};  // by tensor dim
-  int largest_ = 0;
   int outermost_ = 0;
-  bool is_empty_ = false;      // the tensor
+  bool is_empty_ = false;
   DimMask owned_dims_ = 0;     // the mesh dims that have a unit dim
   bool any_relabels_ = false;  // MayRelabel() of all lists
   DecodedState target_;

@@ -51,7 +51,6 @@ TEST(LayoutsTest, LookTakesAStateApartAndStateOfPutsItTogether) {
   EXPECT_EQ(view.reducible, 0b0010u);
   EXPECT_EQ(view.replicated, 0b0100u);
   EXPECT_EQ(world.layouts.StateOf(view.partial_code, view.lists, 0), source);
-  EXPECT_EQ(world.layouts.MaxItems(view.lists), 16);
 }
 
 // k of n mesh dims have n!/(n-k)! orders, which divide among l tensor dims in C(k+l-1, l-1) ways.

@@ -1,7 +1,6 @@
 #include "planner/search/step_bounds.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/checked_math.h"
 
@@ -24,7 +23,6 @@ StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable&
       if (problem.extent(k) > 1) facts = kLong | kClosedBefore | kClosedAfter;
     }
   }
-  first_of_.fill(-1);
   group_sizes_[0] = 1;
   for (DimMask dims = 1; dims < DimMask{1} << problem.num_dims(); ++dims) {
     group_sizes_[dims] = group_sizes_[dims & (dims - 1)] * problem.size(__builtin_ctz(dims));
@@ -62,20 +60,6 @@ void StepBounds::Start(const Lists& before) {
     block_before_ *= pieces.longest;
     for (int s = 0; s < num_samples_; ++s) before_items_[s] *= pieces.length[s];
   }
-}
-
-void StepBounds::Grow(size_t at) {
-  const size_t size = 2 * (at + 1);
-  std::unique_ptr<Factor[]> factors(new Factor[size]);
-  std::unique_ptr<List[]> factors_of(new List[size]);
-  std::copy_n(factors_, num_factors_, factors.get());
-  std::copy_n(factors_of_, num_factors_, factors_of.get());
-  std::fill(factors_of.get() + num_factors_, factors_of.get() + size, -1);
-  more_factors_ = std::move(factors);
-  more_of_ = std::move(factors_of);
-  factors_ = more_factors_.get();
-  factors_of_ = more_of_.get();
-  num_factors_ = size;
 }
 
 void StepBounds::Fill(int i, List after, Factor* factor) {

@@ -20,8 +20,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "absl/container/inlined_vector.h"
 #include "base/checked_math.h"
 #include "meshift/plan.h"
 #include "planner/cost/cost.h"
@@ -54,6 +54,7 @@ class StepBounds {
   };
   // One tensor dim: a list of cuts after the step, compared with the list before.
   struct Factor {
+    List before = -1;  // -1: not computed
     const CutTable::Pieces* after;
     Samples kept;     // items in the pieces before and after
     int64_t message;  // upper bound of the length that a piece before and one after share
@@ -93,10 +94,10 @@ class StepBounds {
   // The factor of list i. Valid until the next call.
   const Factor& Of(int i, List after) {
     const size_t at = static_cast<size_t>(after) * num_lists_ + i;
-    if (at >= num_factors_) Grow(at);
+    if (at >= factors_.size()) factors_.resize(2 * (at + 1));
     Factor& factor = factors_[at];
-    if (factors_of_[at] != before_[i]) {
-      factors_of_[at] = before_[i];
+    if (factor.before != before_[i]) {
+      factor.before = before_[i];
       Fill(i, after, &factor);
     }
     return factor;
@@ -168,7 +169,6 @@ class StepBounds {
   int64_t LeastMoveNs(StepOp op, int stage, const Product& product) const;
   int64_t LeastScatterNs(int stage, const Product& product) const;
   void Fill(int i, List after, Factor* factor);
-  void Grow(size_t at);
 
   const Problem& problem_;
   const CostModel& model_;
@@ -192,15 +192,7 @@ class StepBounds {
   int64_t block_before_ = 0;                                           // items of the largest box
   Samples before_items_;
   bool started_ = false;
-  // By list, then index of the tensor dim: factors, and the list before of each (-1: none).
-  static constexpr size_t kFirst = 48;
-  std::array<Factor, kFirst> first_factors_;
-  std::array<List, kFirst> first_of_;
-  std::unique_ptr<Factor[]> more_factors_;
-  std::unique_ptr<List[]> more_of_;
-  Factor* factors_ = first_factors_.data();
-  List* factors_of_ = first_of_.data();
-  size_t num_factors_ = kFirst;
+  absl::InlinedVector<Factor, 48> factors_;  // by list after, then index of the tensor dim
 };
 
 }  // namespace meshift

@@ -319,7 +319,7 @@ void Successors::FindFinished() {
     }
     if (layouts_.MayRelabel(view.lists)) {
       // Masks before such slices, and layouts of an empty tensor, would be too many.
-      all_finished_ |= masks_target_ || layouts_.MaxItems(view.lists) == 0;
+      all_finished_ |= masks_target_ || layouts_.is_empty();
       if (!all_finished_ && state.AtStage(problem_.target().stage()) == problem_.target()) {
         layouts_.ForEachContaining(view.lists, view.cut | view.replicated, [&](const Lists& lists) {
           add(layouts_.StateOf(view.partial_code, lists, state.stage()), true);
