@@ -25,6 +25,7 @@
 #include "planner/cost/cost.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/inter_mesh/cross_mesh.h"
+#include "planner/inter_mesh/mesh_pair.h"
 #include "planner/intra_mesh/assemble.h"
 #include "planner/intra_mesh/reduction_choice.h"
 #include "planner/plan/crossing.h"

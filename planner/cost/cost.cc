@@ -97,14 +97,6 @@ int64_t CostModel::GroupSize(DimMask dims) const {
   return size;
 }
 
-int64_t CostModel::NumGroups(DimMask dims) const {
-  return problem_.mesh().NumRanks() / GroupSize(dims);
-}
-
-const GroupTimes& CostModel::ComputeTimes(DimMask dims) const {
-  return times_[dims].emplace(MakeTimes(GroupsOver(dims)));
-}
-
 RankGroups CostModel::GroupsOver(DimMask dims) const {
   RankGroups groups{.size = GroupSize(dims)};
   if (topology_.NumLevels() == 1) return groups;  // the ranks do not matter
@@ -169,16 +161,6 @@ int64_t CostModel::BestBandwidth(int level) const {
     best = std::max(best, MulDivCeil(direct, shape.size - 1, shape.size - sharing));
   }
   return best;
-}
-
-bool CostModel::IsChosenGather(const State& before, const State& after) const {
-  if (!options_.ragged) return false;
-  const CutLists from = problem_.Cuts(before);
-  const CutLists to = problem_.Cuts(after);
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    if (CommonLength(from.of[k], to.of[k]) < to.of[k].size) return false;
-  }
-  return HasUnlikeBlocks(problem_, to, from);
 }
 
 Traffic CostModel::Measure(StepOp op, const State& before, const State& after) const {

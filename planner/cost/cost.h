@@ -159,11 +159,8 @@ class CostModel {
   CostModel WithMaxWorkspace(std::optional<int64_t> max_workspace) const;
   CostModel WithGroups(const DimSets& groups) const;
 
-  // Whether an all_gather over a ragged cut leads from `before` to `after`, and CostOptions::ragged
-  // chooses its sizes. If so, an exchange should not replace it.
-  bool IsChosenGather(const State& before, const State& after) const;
-
   bool ordered() const { return options_.ordered; }
+  std::optional<StepSizes> ragged() const { return options_.ragged; }
 
   // A lower bound of the time, without hops, of a collective that brings some rank `bytes` that it
   // does not hold. Reductions have a bound of their own, except that with 0 bytes this one holds
@@ -191,15 +188,14 @@ class CostModel {
   int64_t TransferNs(int64_t bytes) const { return MulDivFloor(bytes, 1000, best_bandwidth_); }
   // The times of collectives over `dims`.
   const GroupTimes& Times(DimMask dims) const {
-    const std::optional<GroupTimes>& times = times_[dims];
-    return times ? *times : ComputeTimes(dims);
+    std::optional<GroupTimes>& times = times_[dims];
+    if (!times) times.emplace(MakeTimes(GroupsOver(dims)));
+    return *times;
   }
   int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
   int64_t CopyNs(int64_t bytes) const { return meshift::CopyNs(topology_, bytes); }
   const Topology& topology() const { return topology_; }
-  // Members of a group over `dims`; the number of such groups.
-  int64_t GroupSize(DimMask dims) const;
-  int64_t NumGroups(DimMask dims) const;
+  int64_t GroupSize(DimMask dims) const;  // members of a group over `dims`
 
  private:
   // The groups of a reduction in blocks: inside the blocks of consecutive coordinates, and across
@@ -208,7 +204,6 @@ class CostModel {
     GroupTimes inside;
     GroupTimes across;
   };
-  const GroupTimes& ComputeTimes(DimMask dims) const;
   void SetBounds();
   // The stages of a reduction in blocks over `dims`. Null if a block would be all contributions or
   // only one, or if the block size does not divide their number.

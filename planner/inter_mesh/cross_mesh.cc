@@ -22,6 +22,7 @@
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/inter_mesh/cross_ends.h"
+#include "planner/inter_mesh/mesh_pair.h"
 #include "planner/inter_mesh/near_ends.h"
 #include "planner/intra_mesh/assemble.h"
 #include "planner/intra_mesh/reduction_choice.h"

@@ -14,6 +14,7 @@
 #include "planner/cost/cost.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/inter_mesh/cross_mesh.h"
+#include "planner/inter_mesh/mesh_pair.h"
 #include "planner/intra_mesh/assemble.h"
 #include "planner/intra_mesh/many_owners.h"
 #include "planner/plan/crossing.h"

@@ -49,7 +49,7 @@ Step MakeStep(const Problem& problem, const CostModel& model, int mesh, StepOp o
   }
   if (IsCollective(op)) {
     step.group_size = model.GroupSize(dims);
-    step.groups = model.NumGroups(dims);
+    step.groups = problem.mesh().NumRanks() / model.GroupSize(dims);
     step.wire_dtype = problem.dtype(before.stage());
   }
   if (IsReduction(op)) {

@@ -115,7 +115,11 @@ void Successors::MoveTo(const DecodedState& view, const Lists& lists, const Prod
   if (permutes) offer(StepOp::kPermute);
   // An exchange would cost the same.
   if (product.from == product.to && !permutes) return offer(StepOp::kAllToAll);
-  if (model_.IsChosenGather(view.state, next)) return;
+  // An option has chosen the sizes of this all_gather.
+  if (product.to == 0 && model_.ragged() &&
+      HasUnlikeBlocks(problem_, problem_.Cuts(next), problem_.Cuts(view.state))) {
+    return;
+  }
   if (exchanges_anywhere_ || MayExchangeTo(view, lists, next) ||
       (product.to == 0 && !IsEven(problem_, problem_.Cuts(view.state), problem_.Cuts(next)))) {
     offer(StepOp::kExchange);
