@@ -140,10 +140,10 @@ int64_t CostModel::LeastHopNs(int level) const {
 
 // GroupTimes::Direct charges at least (n - s) / (n - 1) of a member's bytes to n - 1 others to the
 // level, where s is the fewest members in one domain.
-int64_t CostModel::BestBandwidth(int level) const {
+int64_t CostModel::BestBandwidth(int level, bool reduces) const {
   const TopologyLevel& links = topology_.level(level);
   int64_t direct = links.bandwidth_bytes_per_us;
-  int64_t best = std::max(direct, links.in_switch_bandwidth_bytes_per_us);
+  int64_t best = reduces ? std::max(direct, links.in_switch_bandwidth_bytes_per_us) : direct;
   if (level == 0) return best;
   if (links.direct_bandwidth_bytes_per_us > 0) {
     direct = std::min(direct, links.direct_bandwidth_bytes_per_us);

@@ -183,7 +183,8 @@ class CostModel {
   int64_t LeastHopNs(int level = 0) const;
   // In any step on this mesh, k ranks in one domain of the level below `level` (level 0: one rank)
   // together send at most k times this many bytes per us out of it, and receive at most that.
-  int64_t BestBandwidth(int level) const;
+  // `reduces`: also in reductions.
+  int64_t BestBandwidth(int level, bool reduces = true) const;
   // The time in which a rank sends or receives `bytes` at full speed.
   int64_t TransferNs(int64_t bytes) const { return MulDivFloor(bytes, 1000, best_bandwidth_); }
   // The times of collectives over `dims`.

@@ -14,7 +14,11 @@ constexpr int64_t kNever = INT64_MAX / 4;
 }  // namespace
 
 Heuristic::Heuristic(const Problem& problem, const CostModel& model, Successors& successors)
-    : problem_(problem), model_(model), successors_(successors), layouts_(successors.layouts()) {
+    : problem_(problem),
+      model_(model),
+      successors_(successors),
+      layouts_(successors.layouts()),
+      domains_(problem, model, layouts_) {
   // A cast copies at least half as many bytes as its wider value has.
   const int64_t bytes = problem.MaxBytes(problem.target());
   least_finish_ns_ = model.CopyNs(problem.num_stages() > 1 ? bytes / 2 : bytes);
@@ -65,20 +69,21 @@ int64_t Heuristic::AverageItems(const State& state, DimMask reducible) const {
 }
 
 int64_t Heuristic::LeastNs(const State& state, DimMask reducible, const CutTable::Samples& wanted,
-                           DimMask across) const {
+                           DimMask across, int64_t enough_ns) {
   if (state == problem_.target()) return 0;
   if (successors_.IsFinished(state)) return std::min(least_finish_ns_, starts_ns_[0]);
   if (successors_.masks_target()) return starts_ns_[reducible];
   // C(A) - alpha.
   const int64_t others_ns = starts_ns_[across | reducible] - model_.LeastCollectiveNs();
-  const int64_t average = AverageItems(state, reducible);
-  if (reducible != 0) {
-    const int64_t bytes = SaturatingMul(average, problem_.least_item_bytes());
-    return SaturatingAdd(others_ns, model_.LeastReductionNs(bytes));
-  }
-  const int64_t items = std::max(average, layouts_.bounds().MissingOfTarget(wanted));
+  int64_t items = AverageItems(state, reducible);
+  if (reducible == 0) items = std::max(items, layouts_.bounds().MissingOfTarget(wanted));
   const int64_t bytes = SaturatingMul(items, problem_.least_item_bytes());
-  return SaturatingAdd(others_ns, model_.LeastCollectiveNs(bytes));
+  const int64_t own_ns =
+      reducible != 0 ? model_.LeastReductionNs(bytes) : model_.LeastCollectiveNs(bytes);
+  const int64_t ns = SaturatingAdd(others_ns, own_ns);
+  if (domains_.empty() || ns > enough_ns) return ns;
+  const int64_t links_ns = model_.LeastNs(domains_.LeastNs(state, reducible));
+  return SaturatingAdd(others_ns, std::max(own_ns, links_ns));
 }
 
 }  // namespace meshift

@@ -16,7 +16,7 @@
 //
 //   h(s) = 0                                                 if s is the target
 //          min(f, C({}))                                     if s is finished
-//          C(A) - alpha + phi(max(deficit, average))  otherwise
+//          C(A) - alpha + phi(max(deficit, average, links))  otherwise
 //
 //   f        The least copy time of the last local step. With casts, that of half the target.
 //   A(s)     Mesh dims that data must cross: those that must still be reduced, those that cut a
@@ -31,8 +31,11 @@
 //            p over those that must still be reduced. r is 1 if p > 1 (one rank will hold the sum),
 //            otherwise the product over the dims replicated in s.
 //
-// If a mesh dim is partial in the target alone, deficit and average count as 0, and A has only the
-// mesh dims that must still be reduced: a mask makes contributions without any transfer.
+//   links(s) The time that the links between domains need at least (domain_bound.h), as the items
+//            that take as long on a rank's own link.
+//
+// If a mesh dim is partial in the target alone, deficit, average and links count as 0, and A has
+// only the mesh dims that must still be reduced: a mask makes contributions without any transfer.
 //
 // Lemma (consistency). h(s) <= c(s, t) + h(t) for every step. With h(target) = 0, h is admissible.
 //   Case 1: s is not finished, and the step is a collective over the mesh dims G. Let m be the
@@ -40,15 +43,16 @@
 //   step_bounds.h has this bound for each kind of step, and step_bounds_test.cc tests it.
 //     Data crosses a mesh dim only in a group over it, so A(s) is in the union of G and A(t), and
 //     C(A(s)) <= alpha + hops(G) + C(A(t)). Since phi is concave, phi(a + b) + alpha <= phi(a) +
-//     phi(b). It remains to show that deficit and average each decrease by at most m:
+//     phi(b). It remains to show that deficit, average and links each decrease by at most m:
 //     deficit: the deficit of a sample decreases by at most the items that it receives.
 //     average: the worst rank receives at least the mean over ranks. Count messages per element. A
 //       reduction of p1 out of p1 p2 contributions takes p2 (p1 - 1). The last reduction, if its
 //       result is scattered among r groups that do the same, takes (p - 1) r >= p - 1 + r - 1; if
 //       it is an all_reduce, 2 (p - 1) r >= p - 1 + p r - 1. Any other step takes one per new
 //       holder.
-//     If t is finished, every rank holds its part of the target, so A is empty, and deficit and
-//     average are 0.
+//     links: domain_bound.cc, with m as the items that take as long as the step's own.
+//     If t is finished, every rank holds its part of the target, so A is empty, and deficit,
+//     average and links are 0.
 //   Case 2: s is not finished, and the step is local. After a slice or a cast no rank holds more,
 //   no value is added, and no dim leaves A: owner cuts stay owner cuts, and other cuts stay where
 //   they are. A mask is made only while a reduction remains, or for the target. It increases p; a
@@ -64,6 +68,7 @@
 
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
+#include "planner/search/domain_bound.h"
 #include "planner/search/layouts.h"
 #include "planner/search/successors.h"
 
@@ -75,13 +80,13 @@ class Heuristic {
  public:
   Heuristic(const Problem& problem, const CostModel& model, Successors& successors);
 
-  // h in ns.
-  int64_t LeastNs(const Successor& next) const {
-    return LeastNs(next.state, next.reducible, next.product.wanted, next.product.across);
+  // h in ns. A result above `enough_ns` may be any lower bound above it.
+  int64_t LeastNs(const Successor& next, int64_t enough_ns = INT64_MAX) {
+    return LeastNs(next.state, next.reducible, next.product.wanted, next.product.across, enough_ns);
   }
-  int64_t LeastNs(const DecodedState& view) const {
+  int64_t LeastNs(const DecodedState& view) {
     return LeastNs(view.state, view.reducible, layouts_.Wanted(view.lists),
-                   layouts_.Across(view.lists));
+                   layouts_.Across(view.lists), INT64_MAX);
   }
   // C({}): the least start time of a collective, with hops.
   int64_t LeastStartNs() const { return starts_ns_[0]; }
@@ -92,7 +97,7 @@ class Heuristic {
 
  private:
   int64_t LeastNs(const State& state, DimMask reducible, const CutTable::Samples& wanted,
-                  DimMask across) const;
+                  DimMask across, int64_t enough_ns);
   int64_t AverageItems(const State& state, DimMask reducible) const;
   void CoverDims();
 
@@ -100,6 +105,7 @@ class Heuristic {
   const CostModel& model_;
   const Successors& successors_;
   Layouts& layouts_;
+  DomainBound domains_;
   int64_t least_finish_ns_ = 0;
   int64_t elements_ = 1;            // E k
   int64_t holders_ = 1;             // n

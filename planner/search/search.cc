@@ -124,7 +124,7 @@ class CheapestSearch {
           layouts_.bounds().LeastNs(next.op, view.state.stage(), next.dims, next.product);
       const int64_t reached_ns = SaturatingAdd(node.cost.ns, step_ns);
       if (reached_ns > bound_ns_) return;
-      const int64_t rest_ns = heuristic_.LeastNs(next);
+      const int64_t rest_ns = heuristic_.LeastNs(next, bound_ns_ - reached_ns);
       const int64_t ns = SaturatingAdd(reached_ns, rest_ns);
       if (ns > bound_ns_ || !model_.HasRoom(next.op, view.state, next.state)) return;
       const int known = open_.Find(next.state);
