@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds the wheel, installs it in an empty environment that sees no compiler, and uses it there. Fails where the wheel has more than 8 MB,
-# or the import takes more than 40 ms over `python -c pass` (on a slow machine: than asyncio's). Compiles each file once where there is a ccache.
+# or the import takes more than 40 ms over `python -c pass` (more on a slow machine). Compiles each file once where there is a ccache.
 #
 #   python/check_wheel.sh [SCRATCH]         # SCRATCH/build is used again where it is there; default: a folder that is removed
 #   PYTHON=python3.13 WHEEL=meshift.whl python/check_wheel.sh     # of a wheel that is there
