@@ -142,7 +142,7 @@ int64_t StreamState::BytesOf(const MpiTask& task) {
 void StreamState::Put(std::unique_ptr<MpiTask> task) {
   if (RunAtOnce(task.get())) return Keep(std::move(task), &spare_);
   const MutexLock lock(mutex_);
-  tasks_.Push(std::move(task));
+  Push(std::move(task));
   open_.fetch_add(1);
 }
 
@@ -186,11 +186,13 @@ void StreamState::Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
   open_.fetch_add(end - i);
   while (true) {
     if (spare_.empty()) spare_.swap(free_);
-    tasks_.Push(std::move(task));
+    Push(std::move(task));
     if (++i == end) break;
     task = TakeOwnSpare();
     SetStep(steps, i, bases, task.get());
   }
+  // Then the next call finds one without the lock.
+  if (spare_.empty()) spare_.push_back(std::make_unique<MpiTask>());
   if (done != nullptr) MarkLast(done);
 }
 
@@ -200,7 +202,7 @@ bool StreamState::RunAtOnce(MpiTask* task) {
   // Before Execute, which may wait for its turn to call MPI.
   if (BytesOf(*task) > kInlineBytes && !failed_.load(std::memory_order_relaxed)) return false;
   if (watch_ != nullptr && task->kind == MpiTask::Kind::kCollective) return false;
-  if (Execute(*task, nullptr, {.max_bytes = kInlineBytes, .begins_only = true}) == Result::kStuck) {
+  if (Execute(*task, {.max_bytes = kInlineBytes, .begins_only = true}) == Result::kStuck) {
     return false;
   }
   CountEnd();
@@ -241,59 +243,44 @@ void StreamState::MarkLast(std::shared_ptr<Event>* event) {
 }
 
 bool StreamState::Advance(const AdvanceOptions& options) {
-  if (idle()) return false;
-  MpiTask* task = nullptr;
-  MpiTask* next = nullptr;
-  {
-    const MutexLock lock(mutex_);
-    if (claimed_ || tasks_.empty()) return false;
-    claimed_ = true;
-    task = tasks_.front();
-    next = tasks_.second();
-  }
-  return Run(task, next, options);
-}
-
-bool StreamState::Run(MpiTask* task, MpiTask* next, const AdvanceOptions& options) {
+  if (idle() || claimed_.exchange(true, std::memory_order_acquire)) return false;
   bool moved = false;
-  for (;;) {
+  while (MpiTask* const task = first_.load(std::memory_order_acquire)) {
     const int64_t progress_count = task->progress_count;
-    const Result result = Execute(*task, next, options);
+    const Result result = Execute(*task, options);
     moved = moved || result == Result::kDone || task->progress_count != progress_count;
-    std::unique_ptr<MpiTask> done;
-    const MutexLock lock(mutex_);
-    if (result == Result::kDone) {
-      done = tasks_.Pop();
-      CountEnd();
-      for (std::shared_ptr<MpiEvent>& event : done->marks) {
-        event->Reach(error_);
-        if (event.use_count() > 1) continue;
-        event->Reset(nullptr);
-        free_events_.push_back(std::move(event));
-      }
-      done->marks.clear();
-      Keep(std::move(done), &free_);
-      // mutex_ orders all changes.
-      open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-    }
-    if (result == Result::kStuck || tasks_.empty()) {
-      claimed_ = false;
-      return moved;
-    }
-    task = tasks_.front();
-    next = tasks_.second();
+    if (result == Result::kStuck) break;
+    EndFirst();
   }
+  claimed_.store(false, std::memory_order_release);
+  return moved;
 }
 
-StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next,
-                                         const AdvanceOptions& options) {
+void StreamState::EndFirst() {
+  const MutexLock lock(mutex_);
+  std::unique_ptr<MpiTask> done = tasks_.Pop();
+  first_.store(tasks_.first(), std::memory_order_relaxed);
+  CountEnd();
+  for (std::shared_ptr<MpiEvent>& event : done->marks) {
+    event->Reach(error_);
+    if (event.use_count() > 1) continue;
+    event->Reset(nullptr);
+    free_events_.push_back(std::move(event));
+  }
+  done->marks.clear();
+  Keep(std::move(done), &free_);
+  // mutex_ orders all changes.
+  open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+}
+
+StreamState::Result StreamState::Execute(MpiTask& task, const AdvanceOptions& options) {
   const bool failed = failed_.load(std::memory_order_acquire);
   if (failed && task.kind != MpiTask::Kind::kCollective) return Result::kDone;
   const bool is_kernel = task.kind < MpiTask::Kind::kCollective;
   if (is_kernel && task.bytes > options.max_bytes) return Result::kStuck;
   switch (task.kind) {
     case MpiTask::Kind::kCopy:
-      ExecuteCopies(task, next);
+      ExecuteCopies(task);
       return Result::kDone;
     case MpiTask::Kind::kFill:
       FillElements(task.element, task.element_bytes, task.dst, task.count);
@@ -331,12 +318,13 @@ void StreamState::FillIn(MpiTask* task) {
   }
 }
 
-void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
+void StreamState::ExecuteCopies(MpiTask& task) {
   FillIn(&task);
-  if (next != nullptr) FillIn(next);
   const int64_t stream_bytes = StreamBytes(cache_bytes_);
-  const bool overtaken = next != nullptr && task.bytes >= kMinOvertakenBytes && MayBegin(*next) &&
-                         next->operation.call().kind == MpiCall::Kind::kSendRecv;
+  MpiTask* const next = task.bytes >= kMinOvertakenBytes ? Second() : nullptr;
+  if (next != nullptr) FillIn(next);
+  const bool overtaken =
+      next != nullptr && MayBegin(*next) && next->operation.call().kind == MpiCall::Kind::kSendRecv;
   if (!overtaken) {
     for (const StridedCopy& copy : task.copies) copy.Execute(stream_bytes);
     return;
@@ -422,9 +410,9 @@ void StreamState::SetError(const absl::Status& status) {
 
 std::string StreamState::CurrentText() const {
   const MutexLock lock(mutex_);
-  if (!claimed_ || tasks_.empty()) return "";
+  if (!claimed_.load(std::memory_order_relaxed)) return "";
   // The second task may have begun before the copies of the first were done.
-  for (const MpiTask* task : {tasks_.front(), tasks_.second()}) {
+  for (const MpiTask* task : {tasks_.first(), tasks_.second()}) {
     if (task == nullptr || task->kind != MpiTask::Kind::kCollective) continue;
     if (task->operation.started()) return TextOf(*task);
   }

@@ -164,8 +164,8 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   class Ring {
    public:
     bool empty() const { return size_ == 0; }
-    MpiTask* front() const { return tasks_[first_].get(); }
-    // Null if there are fewer than two.
+    // Null if there are fewer than one or two.
+    MpiTask* first() const { return size_ < 1 ? nullptr : tasks_[first_].get(); }
     MpiTask* second() const {
       return size_ < 2 ? nullptr : tasks_[(first_ + 1) % tasks_.size()].get();
     }
@@ -186,8 +186,15 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   // Whether the stream was idle and the task, which is not in the queue, is now done. If not, the
   // task may have begun.
   ABSL_ATTRIBUTE_HOT bool RunAtOnce(MpiTask* task);
-  // `task` is the first task, on a claimed stream; `next` is the second, or null.
-  bool Run(MpiTask* task, MpiTask* next, const AdvanceOptions& options);
+  void Push(std::unique_ptr<MpiTask> task) MESHIFT_REQUIRES(mutex_) {
+    tasks_.Push(std::move(task));
+    first_.store(tasks_.first(), std::memory_order_release);
+  }
+  void EndFirst();  // the first task is done; REQUIRES: the stream is claimed
+  MpiTask* Second() const {
+    const MutexLock lock(mutex_);
+    return tasks_.second();
+  }
   // A task that keeps what it had when it was used last. The second one does not look in free_.
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeSpare();
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeOwnSpare();
@@ -198,9 +205,10 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
                       const MpiBases& bases, MpiTask* task);
   // Counts a task that is done.
   void CountEnd() { ended_.store(ended() + 1, std::memory_order_relaxed); }
-  Result Execute(MpiTask& task, MpiTask* next, const AdvanceOptions& options);
+  // `task` is the first task of a claimed stream, or that of RunAtOnce().
+  Result Execute(MpiTask& task, const AdvanceOptions& options);
   static void FillIn(MpiTask* task);
-  void ExecuteCopies(MpiTask& task, MpiTask* next);
+  void ExecuteCopies(MpiTask& task);
   Result ExecuteCollective(MpiTask& task, const AdvanceOptions& options);
   // Whether the task is a collective that may begin now.
   bool MayBegin(const MpiTask& task) const;
@@ -214,9 +222,11 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   std::atomic<int64_t> open_{0};   // tasks in the queue
   std::atomic<int64_t> ended_{0};  // changed by the thread that runs the stream's tasks
   std::atomic<bool> failed_{false};
+  std::atomic<bool> claimed_{false};  // a thread runs the stream's tasks
+  // The first task in the queue, so that a poll needs no lock.
+  std::atomic<MpiTask*> first_{nullptr};
   std::vector<std::unique_ptr<MpiTask>> spare_;  // to reuse; of the thread that puts tasks
   mutable Mutex mutex_;
-  bool claimed_ MESHIFT_GUARDED_BY(mutex_) = false;
   Ring tasks_ MESHIFT_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<MpiTask>> free_ MESHIFT_GUARDED_BY(mutex_);  // become spare_
   // Events to reuse: they had no other reference when they were reached. They belong to no stream.
