@@ -375,7 +375,8 @@ TEST_P(MpiEngineTest, LargeBlocksArriveByWhicheverWay) {
   }
 }
 
-// All members reduce parts of a large tensor; a small one goes to the root straight.
+// A small tensor goes to the root at once, a larger one in segments; of a large one all members
+// reduce parts.
 TEST_P(MpiEngineTest, ReductionsToOneMemberAddInTheOrderOfRanks) {
   const int n = WorldSize();
   const int me = WorldRank();

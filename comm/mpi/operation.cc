@@ -171,7 +171,7 @@ absl::Status Operation::Advance(int64_t max_work, bool* done) {
   switch (call_.kind) {
     case Kind::kAllReduce:
     case Kind::kReduceScatter:
-      return at_once_ ? AdvanceAllAtOnce(done) : AdvanceSegments(max_work, done);
+      return at_once_ ? AdvanceAtOnce(done) : AdvanceSegments(max_work, done);
     case Kind::kAllGather:
     case Kind::kAllToAll:
       return AdvanceBlocks(max_work, done);

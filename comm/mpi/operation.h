@@ -19,10 +19,10 @@
 // MPI's own reductions are not used. On symmetric memory each member reads the contributions to its
 // block in place; otherwise it receives them. It reduces them in ascending order of ranks with
 // comm/kernels/reduce.h (which defines rounding, NaN, -0 and avg). An all-reduce then sends the
-// results to all members, and a reduction to one member to that one. A small all-reduce differs:
-// every member sends its tensor to all others, and all compute the result. In every case the bits
-// are those of the local engine (ReductionOrder::kRanks), equal on all members. Reductions that are
-// neither small nor on symmetric memory run in segments of at most 512 KiB of each block
+// results to all members, and a large reduction to one member to that one. If the tensor is small,
+// every member sends it to all others, or to that one, and those compute the result. In every case
+// the bits are those of the local engine (ReductionOrder::kRanks), equal on all members. Reductions
+// that are neither small nor on symmetric memory run in segments of at most 512 KiB of each block
 // (docs/benchmarks.md compares them with Open MPI's).
 #ifndef MESHIFT_COMM_MPI_OPERATION_H_
 #define MESHIFT_COMM_MPI_OPERATION_H_
@@ -97,7 +97,7 @@ class Operation {
   // keeping the caches warm saves more time. The next Step returns its error. REQUIRES: started().
   void TakeArrived(int64_t copied_bytes);
   // Advances as far as possible without waiting. Leaves each copy or reduction of more than
-  // `max_work` bytes to a call whose `max_work` is large enough, except in an all-reduce at once.
+  // `max_work` bytes to a call whose `max_work` is large enough, except in a small all-reduce.
   State Step(int64_t max_work = INT64_MAX);
   const absl::Status& status() const { return status_; }  // the error after kFailed
   // A progress counter. It grows as a broadcast, a barrier, a symmetric call or a reduction in
@@ -121,18 +121,18 @@ class Operation {
 
   absl::Status Begin();
   absl::Status Advance(int64_t max_work, bool* done);
-  // The member that gets all blocks of a large reduce-scatter; -1 if there is none.
+  // The member that gets all blocks of a reduce-scatter; -1 if there is none.
   int RootOf(int64_t total) const;
   void TakeScratch(int64_t bytes);  // sets contributions_; null without memory
   absl::Status BeginReduction(int64_t total);
   void CopyBytes(const char* from, char* to, int64_t bytes) const;
   bool CopiesOwnFirst() const;  // copy the own block before posting any message
   absl::Status PostBlocks();
-  absl::Status AdvanceAllAtOnce(bool* done);
+  absl::Status AdvanceAtOnce(bool* done);
   absl::Status AdvanceBlocks(int64_t max_work, bool* done);
   absl::Status AdvanceSegments(int64_t max_work, bool* done);
-  // Whether this member sends its results to the root and keeps none.
-  bool SendsResults() const;
+  // Whether the reduction has a root, and it is another member.
+  bool IsBesideRoot() const;
   // Where this member computes its part of `segment`, and where it receives the contribution of the
   // member `distance` below it.
   char* ResultOf(int64_t segment);
@@ -173,9 +173,9 @@ class Operation {
   std::array<Slot, kSlots> slots_;
   ReduceSpec spec_;
   std::vector<const void*> inputs_;
-  bool at_once_ = false;      // a small all-reduce, or one of a single member
+  bool at_once_ = false;      // a reduction without segments
   bool copied_own_ = false;   // all-gather, all-to-all: this member's own block is copied
-  int root_ = -1;             // of a reduction: RootOf()
+  int root_ = -1;             // of a small or large reduction: RootOf()
   int64_t element_ = 0;       // bytes
   int64_t total_ = 0;         // elements of the reduced tensor
   int64_t segment_ = 0;       // elements of a segment

@@ -1,6 +1,6 @@
 // Implements the reductions of class Operation (operation.h): all-reduce and reduce-scatter, in
-// segments, or at once for a small all-reduce. RESOURCE_EXHAUSTED: no memory for contributions.
-// operation.cc has the reduce-scatter on symmetric memory.
+// segments, or at once for a small all-reduce or reduction to one member. RESOURCE_EXHAUSTED: no
+// memory for contributions. operation.cc has the reduce-scatter on symmetric memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using Kind = MpiCall::Kind;
 
-// The most bytes that a member receives in a small all-reduce; above it, blocks are cheaper.
+// The most bytes that a member receives in a reduction at once; above it, blocks are cheaper.
 // Measured with Open MPI 4.1.4 over shared memory, where messages of up to 4 KiB need no handshake.
 constexpr int64_t kAtOnceBytes = 4 << 10;
 // The size of a segment. For an all-reduce of 1 MiB on 2 ranks, 512 KiB is the fastest from 32 KiB
@@ -56,8 +56,6 @@ Operation::Range Operation::RangeOf(int member, int64_t segment) const {
 
 int Operation::RootOf(int64_t total) const {
   if (call_.kind != Kind::kReduceScatter || call_.begins.empty()) return -1;
-  const int others = group_->size() - 1;
-  if (others == 0 || Bytes(call_.dtype, total) < kRootedBytes / others) return -1;
   for (int member = 0; member < group_->size(); ++member) {
     if (call_.begins[member + 1] - call_.begins[member] == total) return member;
   }
@@ -82,7 +80,9 @@ absl::Status Operation::BeginReduction(int64_t total) {
   inputs_.resize(n);
   if (total == 0) return absl::OkStatus();
   const int64_t bytes = Bytes(call_.dtype, total);
-  at_once_ = call_.kind == Kind::kAllReduce && (n == 1 || bytes <= kAtOnceBytes / (n - 1));
+  at_once_ =
+      (call_.kind == Kind::kAllReduce || root_ >= 0) && (n == 1 || bytes <= kAtOnceBytes / (n - 1));
+  if (root_ >= 0 && !at_once_ && bytes < kRootedBytes / (n - 1)) root_ = -1;
   int64_t slot_bytes = 0;
   if (at_once_) {
     TakeScratch(bytes * n);
@@ -108,10 +108,12 @@ absl::Status Operation::BeginReduction(int64_t total) {
     return absl::OkStatus();
   }
   for (int d = 1; d < n; ++d) {
+    const int peer = Peer(d, /*sends=*/true);
+    if (root_ >= 0 && peer != root_) continue;
     MESHIFT_RETURN_IF_ERROR(
-        requests_.Send(call_.send, bytes, group_->rank_of(Peer(d, /*sends=*/true)), group_->tag()));
+        requests_.Send(call_.send, bytes, group_->rank_of(peer), group_->tag()));
   }
-  for (int d = 1; d < n; ++d) {
+  for (int d = 1; d < n && !IsBesideRoot(); ++d) {
     const int peer = Peer(d, /*sends=*/false);
     MESHIFT_RETURN_IF_ERROR(requests_.Receive(contributions_ + peer * bytes, bytes,
                                               group_->rank_of(peer), group_->tag()));
@@ -119,9 +121,9 @@ absl::Status Operation::BeginReduction(int64_t total) {
   return absl::OkStatus();
 }
 
-absl::Status Operation::AdvanceAllAtOnce(bool* done) {
+absl::Status Operation::AdvanceAtOnce(bool* done) {
   MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
-  if (!*done) return absl::OkStatus();
+  if (!*done || IsBesideRoot()) return absl::OkStatus();
   const int64_t bytes = Bytes(call_.dtype, total_);
   for (int i = 0; i < group_->size(); ++i) inputs_[i] = contributions_ + i * bytes;
   inputs_[group_->member()] = call_.send;
@@ -129,10 +131,10 @@ absl::Status Operation::AdvanceAllAtOnce(bool* done) {
   return absl::OkStatus();
 }
 
-bool Operation::SendsResults() const { return root_ >= 0 && group_->member() != root_; }
+bool Operation::IsBesideRoot() const { return root_ >= 0 && group_->member() != root_; }
 
 char* Operation::ResultOf(int64_t segment) {
-  if (SendsResults()) return slots_[segment % kSlots].scratch;
+  if (IsBesideRoot()) return slots_[segment % kSlots].scratch;
   const int me = group_->member();
   const bool keeps_place = call_.kind == Kind::kAllReduce || root_ >= 0;
   const int64_t first = RangeOf(me, segment).first - (keeps_place ? 0 : BlockBegin(me));
@@ -140,10 +142,12 @@ char* Operation::ResultOf(int64_t segment) {
 }
 
 char* Operation::ContributionTo(int64_t segment, int distance) {
-  // The first is received where the result will be, which saves cache.
-  char* const result = ResultOf(segment);
-  const char* const own = call_.send + RangeOf(group_->member(), segment).first * element_;
-  if (distance == 1 && result != own) return result;
+  if (distance == 1) {
+    // It is received where the result will be, which saves cache.
+    char* const result = ResultOf(segment);
+    const char* const own = call_.send + RangeOf(group_->member(), segment).first * element_;
+    if (result != own) return result;
+  }
   return slots_[segment % kSlots].scratch + (distance - 1) * segment_ * element_;
 }
 
@@ -190,7 +194,7 @@ absl::Status Operation::ReduceSegment(int64_t segment) {
     if (!spreads && peer != root_) continue;
     MESHIFT_RETURN_IF_ERROR(slot.out.Send(out, own.count * element_, group_->rank_of(peer), tag));
   }
-  for (int d = 1; d < n && !SendsResults(); ++d) {
+  for (int d = 1; d < n && !IsBesideRoot(); ++d) {
     const int peer = Peer(d, /*sends=*/false);
     const Range theirs = RangeOf(peer, segment);
     MESHIFT_RETURN_IF_ERROR(slot.out.Receive(call_.recv + theirs.first * element_,

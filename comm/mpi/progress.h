@@ -46,11 +46,11 @@ namespace meshift {
 class Progress final : public CallerProgress {
  public:
   // A collective that does not advance for its time-out fails. This is checked while a thread
-  // waits, and in Advance(). An all-gather, all-to-all, SendRecv or small all-reduce counts as not
-  // advancing from its first step that waits to its end. The first collective of a group has the
-  // time-out `setup`, the others `running`. `bounded_waits` REQUIRES threads.any(). `cache_bytes`:
-  // as in Operation::Start(). REQUIRES: all streams are removed before the Progress is destroyed,
-  // unless a thread was given up.
+  // waits, and in Advance(). An all-gather, all-to-all, SendRecv, or small all-reduce or
+  // reduction to one member counts as not advancing from its first step that waits to its end. The
+  // first collective of a group has the time-out `setup`, the others `running`. `bounded_waits`
+  // REQUIRES threads.any(). `cache_bytes`: as in Operation::Start(). REQUIRES: all streams are
+  // removed before the Progress is destroyed, unless a thread was given up.
   static std::shared_ptr<Progress> Create(const Timeouts& timeouts, const MpiThreads& threads,
                                           bool bounded_waits, int64_t cache_bytes);
 
