@@ -95,6 +95,15 @@ Topology SlowLinks() {
       .value();
 }
 
+Topology RoundLinks() {
+  return Topology::Create({{"near", 4, 1000, 10}, {"far", 0, 100, 50}},
+                          {.collective_latency_ns = 1000,
+                           .message_latency_ns = 100,
+                           .copy_latency_ns = 20,
+                           .copy_bandwidth_bytes_per_us = 2000})
+      .value();
+}
+
 int64_t TestFraction() {
   const char* text = std::getenv("MESHIFT_TEST_FRACTION");
   const int64_t fraction = text == nullptr ? 1 : std::strtoll(text, nullptr, 10);

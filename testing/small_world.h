@@ -24,6 +24,10 @@ namespace meshift::testkit {
 // A topology with domains of two ranks and links so slow that, on small tensors, bytes cost more
 // than starts: padding and detours pay more often.
 Topology SlowLinks();
+// A topology with domains of four ranks and times that are easy to add up: 1000 ns to start a
+// collective, 100 for a message, 10 and 50 for a hop; 1 and 0.1 bytes per ns; copies take 20 ns and
+// 2 bytes per ns.
+Topology RoundLinks();
 
 // Selects the cases to visit, and their dtype and op.
 struct SmallWorldOptions {

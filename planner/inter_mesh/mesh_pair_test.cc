@@ -9,23 +9,15 @@
 #include "meshift/device_mesh.h"
 #include "meshift/topology.h"
 #include "planner/cost/cross_cost.h"
+#include "testing/small_world.h"
 
 namespace meshift {
 namespace {
 
+using testkit::RoundLinks;
+
 Sharding Parse(const std::string& tensor, const std::string& mesh, const std::string& placements) {
   return Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), placements).value();
-}
-
-// Round numbers: 1000 ns to start, 100 a message, 10 and 50 a hop; 1 and 0.1 bytes per ns; copies
-// 20 ns and 2 bytes per ns.
-Topology Links() {
-  return Topology::FromJson(R"({"levels": [
-      {"name": "near", "domain_size": 4, "bandwidth_bytes_per_us": 1000, "latency_ns": 10},
-      {"name": "far", "domain_size": 0, "bandwidth_bytes_per_us": 100, "latency_ns": 50}],
-      "constants": {"collective_latency_ns": 1000, "message_latency_ns": 100,
-                    "copy_latency_ns": 20, "copy_bandwidth_bytes_per_us": 2000}})")
-      .value();
 }
 
 TEST(MeshPairTest, BoundsAreBelowAndSumsAreRight) {
@@ -36,7 +28,7 @@ TEST(MeshPairTest, BoundsAreBelowAndSumsAreRight) {
   // Contributions may also go to all ranks that need their sum.
   std::vector<std::string> sources = placements;
   sources.insert(sources.end(), {"P,R", "S(1),P", "P,P"});
-  const std::vector<Topology> topologies = {Topology::Flat(), Links(),
+  const std::vector<Topology> topologies = {Topology::Flat(), RoundLinks(),
                                             Topology::Parse("nvlink=2,rail=4").value()};
   int64_t tight = 0;
   int64_t count = 0;
