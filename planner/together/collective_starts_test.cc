@@ -27,7 +27,8 @@ Plan PlanOf(const char* from, const char* to) {
 TEST(CollectiveKindsTest, NumbersGroupsAndOps) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
   CollectiveKinds kinds;
-  const auto expect = [&](const DeviceMesh& of, DimSet dims, StepOp op, int kind, int group) {
+  const auto expect = [&](const DeviceMesh& of, const DimSet& dims, StepOp op, int kind,
+                          int group) {
     const CollectiveStart start = kinds.Of(of, dims, op);
     EXPECT_EQ(start.kind, kind);
     EXPECT_EQ(start.group, group);
