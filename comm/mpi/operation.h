@@ -132,7 +132,7 @@ class Operation {
   absl::Status AdvanceBlocks(int64_t max_work, bool* done);
   absl::Status AdvanceSegments(int64_t max_work, bool* done);
   // Whether the reduction has a root, and it is another member.
-  bool IsBesideRoot() const;
+  bool HasOtherRoot() const;
   // Where this member computes its part of `segment`, and where it receives the contribution of the
   // member `distance` below it.
   char* ResultOf(int64_t segment);

@@ -113,7 +113,7 @@ absl::Status Operation::BeginReduction(int64_t total) {
     MESHIFT_RETURN_IF_ERROR(
         requests_.Send(call_.send, bytes, group_->rank_of(peer), group_->tag()));
   }
-  for (int d = 1; d < n && !IsBesideRoot(); ++d) {
+  for (int d = 1; d < n && !HasOtherRoot(); ++d) {
     const int peer = Peer(d, /*sends=*/false);
     MESHIFT_RETURN_IF_ERROR(requests_.Receive(contributions_ + peer * bytes, bytes,
                                               group_->rank_of(peer), group_->tag()));
@@ -123,7 +123,7 @@ absl::Status Operation::BeginReduction(int64_t total) {
 
 absl::Status Operation::AdvanceAtOnce(bool* done) {
   MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
-  if (!*done || IsBesideRoot()) return absl::OkStatus();
+  if (!*done || HasOtherRoot()) return absl::OkStatus();
   const int64_t bytes = Bytes(call_.dtype, total_);
   for (int i = 0; i < group_->size(); ++i) inputs_[i] = contributions_ + i * bytes;
   inputs_[group_->member()] = call_.send;
@@ -131,10 +131,10 @@ absl::Status Operation::AdvanceAtOnce(bool* done) {
   return absl::OkStatus();
 }
 
-bool Operation::IsBesideRoot() const { return root_ >= 0 && group_->member() != root_; }
+bool Operation::HasOtherRoot() const { return root_ >= 0 && group_->member() != root_; }
 
 char* Operation::ResultOf(int64_t segment) {
-  if (IsBesideRoot()) return slots_[segment % kSlots].scratch;
+  if (HasOtherRoot()) return slots_[segment % kSlots].scratch;
   const int me = group_->member();
   const bool keeps_place = call_.kind == Kind::kAllReduce || root_ >= 0;
   const int64_t first = RangeOf(me, segment).first - (keeps_place ? 0 : BlockBegin(me));
@@ -194,7 +194,7 @@ absl::Status Operation::ReduceSegment(int64_t segment) {
     if (!spreads && peer != root_) continue;
     MESHIFT_RETURN_IF_ERROR(slot.out.Send(out, own.count * element_, group_->rank_of(peer), tag));
   }
-  for (int d = 1; d < n && !IsBesideRoot(); ++d) {
+  for (int d = 1; d < n && !HasOtherRoot(); ++d) {
     const int peer = Peer(d, /*sends=*/false);
     const Range theirs = RangeOf(peer, segment);
     MESHIFT_RETURN_IF_ERROR(slot.out.Receive(call_.recv + theirs.first * element_,

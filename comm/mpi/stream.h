@@ -164,7 +164,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   class Ring {
    public:
     bool empty() const { return size_ == 0; }
-    // Null if there are fewer than one or two.
+    // The first two tasks; null where there are fewer.
     MpiTask* first() const { return size_ < 1 ? nullptr : tasks_[first_].get(); }
     MpiTask* second() const {
       return size_ < 2 ? nullptr : tasks_[(first_ + 1) % tasks_.size()].get();
