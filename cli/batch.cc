@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clipped.h"
 #include "base/parse_json.h"
 #include "base/status.h"
 #include "base/work_budget.h"

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/clipped.h"
 #include "base/ranges_text.h"
 #include "base/status.h"
 #include "cli/file_set.h"

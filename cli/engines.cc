@@ -21,6 +21,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clipped.h"
 #include "base/status.h"
 #include "cli/text.h"
 #include "meshift/engine.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/clipped.h"
 #include "base/parse_json.h"
 #include "base/status.h"
 #include "cli/text.h"

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/checked_math.h"
+#include "base/clipped.h"
 #include "base/status.h"
 #include "cli/json.h"
 #include "cli/nccl_tests_op.h"

@@ -21,9 +21,9 @@
 #include "cli/execution_context.h"
 #include "cli/gather.h"
 #include "cli/local_tensors.h"
-#include "cli/rank_exchange.h"
 #include "cli/run_buffers.h"
 #include "cli/text.h"
+#include "comm/control/rank_exchange.h"
 #include "meshift/bootstrap.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
@@ -246,7 +246,7 @@ class RankContext final : public ExecutionContext {
   absl::Status AgreeOn(const std::function<absl::StatusOr<std::string>()>& work) override {
     return Failed(meeting_.Agree(work));
   }
-  bool AllFailed() const override { return meeting_.error_of() == ErrorOf::kAll; }
+  bool AllFailed() const override { return meeting_.failed_ranks() == FailedRanks::kAll; }
 
   absl::StatusOr<testkit::CheckResult> Share(
       const std::function<absl::StatusOr<testkit::CheckResult>()>& check) override {

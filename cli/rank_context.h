@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "cli/engines.h"
 #include "cli/execution_context.h"
-#include "cli/rank_exchange.h"
+#include "comm/control/rank_exchange.h"
 
 namespace meshift::cli {
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clipped.h"
 #include "base/status.h"
 #include "cli/glob.h"
 #include "cli/json.h"

@@ -26,7 +26,7 @@
 #include "cli/execution_context.h"
 #include "cli/io.h"
 #include "cli/rank_context.h"
-#include "cli/rank_exchange.h"
+#include "comm/control/rank_exchange.h"
 #include "comm/engine/engine_record.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
@@ -185,11 +185,11 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
   // From here on the job ends normally.
   current_job = nullptr;
   if (code.ok()) return *code;
-  if (meeting.error_of() == ErrorOf::kHere) {
+  if (meeting.failed_ranks() == FailedRanks::kHere) {
     Leave(FailHere(WithTimeout(code.status(), call.options), *job, io), io);
   }
   DumpError(*job, code.status());
-  const int exit_code = Fail(meeting.error_of() == ErrorOf::kAll ? own : io,
+  const int exit_code = Fail(meeting.failed_ranks() == FailedRanks::kAll ? own : io,
                              WithTimeout(code.status(), call.options));
   io.out.flush();
   io.err.flush();

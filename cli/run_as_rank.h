@@ -19,7 +19,7 @@
 #include "cli/engines.h"
 #include "cli/execution_context.h"
 #include "cli/io.h"
-#include "cli/rank_exchange.h"
+#include "comm/control/rank_exchange.h"
 
 namespace meshift::cli {
 

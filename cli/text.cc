@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "base/clipped.h"
 
 namespace meshift::cli {
 namespace {
@@ -100,13 +101,6 @@ std::string Printable(std::string_view text) {
 
 namespace {
 
-// The longest prefix of `text` that has at most `size` bytes and ends between characters.
-std::string_view Beginning(std::string_view text, size_t size) {
-  if (text.size() <= size) return text;
-  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
-  return text.substr(0, size);
-}
-
 std::string_view Ending(std::string_view text, size_t size) {
   if (text.size() <= size) return text;
   text.remove_prefix(text.size() - size);
@@ -155,11 +149,6 @@ std::string Quoted(std::string_view text) {
   constexpr size_t kMaxQuoted = 80;
   const std::string shown = Printable(text.substr(0, kMaxQuoted + 1));
   return '"' + (shown.size() > kMaxQuoted ? Clipped(shown, kMaxQuoted - 3) : shown) + '"';
-}
-
-std::string Clipped(std::string_view text, size_t size) {
-  if (text.size() <= size) return std::string(text);
-  return std::string(Beginning(text, size)) + "...";
 }
 
 }  // namespace meshift::cli

@@ -24,9 +24,6 @@ std::string CountText(int64_t count, const std::string& noun);
 // of most invisible ones, of those that change the writing direction, of specials from U+FFF0 on,
 // and of invalid UTF-8 becomes \xHH. A backslash stays, so different texts may become equal.
 std::string Printable(std::string_view text);
-// At most `size` bytes of `text`, cut between characters; "..." follows if it was longer. Does not
-// make it printable.
-std::string Clipped(std::string_view text, size_t size);
 
 // The most bytes that are shown of untrusted text: a string of a file, a value of a line.
 inline constexpr size_t kMaxShown = 200;

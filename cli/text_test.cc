@@ -93,12 +93,5 @@ TEST(Text, AQuoteIsShort) {
   EXPECT_EQ(Quoted(std::string(81, 'x')), '"' + std::string(77, 'x') + "...\"");
 }
 
-TEST(Text, ACutIsBetweenCharacters) {
-  EXPECT_EQ(Clipped("abc", 3), "abc");
-  EXPECT_EQ(Clipped("abcd", 3), "abc...");
-  EXPECT_EQ(Clipped("ab\xc3\xa9", 3), "ab...");
-  EXPECT_EQ(Clipped("ab\xc3\xa9", 4), "ab\xc3\xa9");
-}
-
 }  // namespace
 }  // namespace meshift::cli

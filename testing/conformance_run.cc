@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
+#include "comm/control/rank_exchange.h"
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
@@ -180,33 +181,17 @@ class CaseRun {
   Oracle oracle_;
 };
 
-// The first byte of a rank's text: its results follow, or its error.
-constexpr char kGood = 'g';
-constexpr char kBad = 'b';
-
-absl::Status FirstError(const std::vector<std::string>& all) {
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty() && all[rank][0] == kGood) continue;
-    return Internal("rank {}: {}", rank, all[rank].substr(std::min<size_t>(1, all[rank].size())));
-  }
-  return absl::OkStatus();
-}
-
-// Exchanges `mine`; returns the first rank's error, if any.
-absl::StatusOr<std::vector<std::string>> Meet(const absl::Status& status, const std::string& mine,
-                                              Bootstrap& bootstrap) {
-  MESHIFT_ASSIGN_OR_RETURN(
-      std::vector<std::string> all,
-      bootstrap.Exchange(status.ok() ? kGood + mine : kBad + status.ToString()));
-  MESHIFT_RETURN_IF_ERROR(FirstError(all));
-  return all;
-}
-
 }  // namespace
+
+std::string ConformanceReport::ToString() const {
+  return fmt::format("{} cases, {} runs, {} wrong, {} with differing replicas, {} miscounted",
+                     cases, runs, wrong, replicas_differ, miscounted);
+}
 
 absl::StatusOr<ConformanceReport> RunConformance(absl::Span<const ConformanceCase> cases,
                                                  Engine& engine, Bootstrap& bootstrap,
                                                  const PlannerOptions& planning) {
+  RankExchange exchange(&bootstrap);
   ConformanceReport report;
   Writer writer;
   for (size_t first = 0; first < cases.size(); first += kBatch) {
@@ -220,10 +205,10 @@ absl::StatusOr<ConformanceReport> RunConformance(absl::Span<const ConformanceCas
       status = Annotate(status, fmt::format("case {}, {}", i, cases[i].ToString()));
     }
     MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                             Meet(status, writer.Take(), bootstrap));
+                             exchange.Meet(status, writer.Take()));
     if (engine.rank() != 0) continue;
     std::vector<Reader> readers;
-    for (const std::string& text : all) readers.emplace_back(std::string_view(text).substr(1));
+    for (const std::string& text : all) readers.emplace_back(text);
     for (size_t i = 0; i < batch.size() && status.ok(); ++i) {
       status = batch[i].Judge(static_cast<int64_t>(first + i), &readers, &report);
     }
@@ -237,13 +222,13 @@ absl::StatusOr<ConformanceReport> RunConformance(absl::Span<const ConformanceCas
   }
   MESHIFT_ASSIGN_OR_RETURN(
       const std::vector<std::string> all,
-      Meet(absl::OkStatus(), engine.rank() == 0 ? verdict.Take() + report.first : "", bootstrap));
-  Reader reader(std::string_view(all[0]).substr(1));
+      exchange.Meet(absl::OkStatus(), engine.rank() == 0 ? verdict.Take() + report.first : ""));
+  Reader reader(all[0]);
   for (int64_t* count : {&report.cases, &report.whole, &report.runs, &report.wrong,
                          &report.replicas_differ, &report.miscounted}) {
     *count = reader.Number();
   }
-  report.first = all[0].substr(1 + 6 * sizeof(int64_t));
+  report.first = all[0].substr(6 * sizeof(int64_t));
   return report;
 }
 

@@ -30,6 +30,7 @@ struct ConformanceReport {
   int64_t miscounted = 0;       // cases in which a rank sent other bytes than planned
   std::string first;            // describes the first failed case; empty: none failed
   bool ok() const { return first.empty(); }
+  std::string ToString() const;  // "9 cases, 27 runs, 0 wrong, ..", without `first`
 };
 
 // Runs each case with exact, rounding and special values, planned with `planning` and the case's

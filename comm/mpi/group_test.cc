@@ -18,6 +18,7 @@
 #include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/mpi/rank_main.h"
 
 namespace meshift {
 namespace {
@@ -87,10 +88,4 @@ absl::Status Run() {
 }  // namespace
 }  // namespace meshift
 
-int main() {
-  auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Run() : session.status();
-  if (status.ok()) return 0;
-  fmt::print(stderr, "group_test: {}\n", meshift::Message(status));
-  meshift::MpiSession::Leave(1);
-}
+int main() { return meshift::RunAsRank("group_test", meshift::Run); }

@@ -13,6 +13,7 @@
 #include "meshift/mpi_engine.h"
 #include "meshift/redistributor.h"
 #include "meshift/status.h"
+#include "testing/internal/mpi/rank_main.h"
 #include "tests/invariant_case.h"
 
 namespace meshift {
@@ -52,10 +53,4 @@ absl::Status Run() {
 }  // namespace
 }  // namespace meshift
 
-int main() {
-  auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Run() : session.status();
-  if (status.ok()) return 0;
-  fmt::print(stderr, "invariant_test: {}\n", meshift::Message(status));
-  meshift::MpiSession::Leave(1);
-}
+int main() { return meshift::RunAsRank("invariant_test", meshift::Run); }

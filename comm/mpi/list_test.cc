@@ -1,12 +1,11 @@
 // A call with a list of tensors gives the results of one call per tensor, across processes.
-#include <fmt/format.h>
-
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "meshift/device_mesh.h"
 #include "meshift/mpi_engine.h"
 #include "meshift/status.h"
 #include "testing/internal/conformance/list_check.h"
+#include "testing/internal/mpi/rank_main.h"
 
 namespace meshift {
 namespace {
@@ -26,10 +25,4 @@ absl::Status Run() {
 }  // namespace
 }  // namespace meshift
 
-int main() {
-  auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Run() : session.status();
-  if (status.ok()) return 0;
-  fmt::print(stderr, "list_test: {}\n", meshift::Message(status));
-  meshift::MpiSession::Leave(1);
-}
+int main() { return meshift::RunAsRank("list_test", meshift::Run); }

@@ -1,6 +1,4 @@
 // The promise `ordered` across processes: sums have the bits of a plain loop.
-#include <fmt/format.h>
-
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -8,6 +6,7 @@
 #include "meshift/mpi_engine.h"
 #include "meshift/plan.h"
 #include "meshift/status.h"
+#include "testing/internal/mpi/rank_main.h"
 #include "tests/ordered_check.h"
 
 namespace meshift {
@@ -31,10 +30,4 @@ absl::Status Run() {
 }  // namespace
 }  // namespace meshift
 
-int main() {
-  auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Run() : session.status();
-  if (status.ok()) return 0;
-  fmt::print(stderr, "ordered_test: {}\n", meshift::Message(status));
-  meshift::MpiSession::Leave(1);
-}
+int main() { return meshift::RunAsRank("ordered_test", meshift::Run); }

@@ -11,6 +11,7 @@
 #include "meshift/planner.h"
 #include "meshift/status.h"
 #include "testing/conformance_run.h"
+#include "testing/internal/mpi/rank_main.h"
 #include "testing/owner_world.h"
 
 namespace meshift {
@@ -26,11 +27,7 @@ absl::Status Run() {
     MESHIFT_ASSIGN_OR_RETURN(
         const testkit::ConformanceReport report,
         testkit::RunConformance(cases, *engine, *bootstrap, {.reproducibility = promise}));
-    if (engine->rank() == 0) {
-      fmt::print("{}: {} cases, {} runs, {} wrong, {} with differing replicas, {} miscounted\n",
-                 Name(promise), report.cases, report.runs, report.wrong, report.replicas_differ,
-                 report.miscounted);
-    }
+    if (engine->rank() == 0) fmt::print("{}: {}\n", Name(promise), report.ToString());
     if (!report.ok()) return Internal("{}", report.first);
     if (report.cases != kCases) return Internal("{} cases were run", report.cases);
   }
@@ -40,10 +37,4 @@ absl::Status Run() {
 }  // namespace
 }  // namespace meshift
 
-int main() {
-  auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Run() : session.status();
-  if (status.ok()) return 0;
-  fmt::print(stderr, "owner_test: {}\n", meshift::Message(status));
-  meshift::MpiSession::Leave(1);
-}
+int main() { return meshift::RunAsRank("owner_test", meshift::Run); }

@@ -14,6 +14,7 @@
 #include "meshift/planner.h"
 #include "meshift/status.h"
 #include "testing/conformance_run.h"
+#include "testing/internal/mpi/rank_main.h"
 #include "testing/payload_check.h"
 #include "testing/ragged_cases.h"
 
@@ -52,11 +53,7 @@ absl::Status Run() {
     MESHIFT_ASSIGN_OR_RETURN(
         const testkit::ConformanceReport report,
         testkit::RunConformance(cases, *engine, *bootstrap, {.ragged_sizes = sizes}));
-    if (engine->rank() == 0) {
-      fmt::print("{}: {} cases, {} runs, {} wrong, {} with differing replicas, {} miscounted\n",
-                 Name(sizes), report.cases, report.runs, report.wrong, report.replicas_differ,
-                 report.miscounted);
-    }
+    if (engine->rank() == 0) fmt::print("{}: {}\n", Name(sizes), report.ToString());
     if (!report.ok()) return Internal("{}", report.first);
     if (report.cases != kCases) return Internal("{} cases were run", report.cases);
   }
@@ -66,10 +63,4 @@ absl::Status Run() {
 }  // namespace
 }  // namespace meshift
 
-int main() {
-  auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Run() : session.status();
-  if (status.ok()) return 0;
-  fmt::print(stderr, "ragged_test: {}\n", meshift::Message(status));
-  meshift::MpiSession::Leave(1);
-}
+int main() { return meshift::RunAsRank("ragged_test", meshift::Run); }

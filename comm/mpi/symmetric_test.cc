@@ -2,7 +2,6 @@
 // calls.
 #include "meshift/symmetric.h"
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <chrono>
@@ -18,6 +17,7 @@
 #include "meshift/mpi_engine.h"
 #include "meshift/status.h"
 #include "testing/internal/conformance/symmetric_check.h"
+#include "testing/internal/mpi/rank_main.h"
 
 namespace meshift {
 namespace {
@@ -97,7 +97,7 @@ absl::Status CallsDiffer(bool bounded, bool missing) {
   return status;
 }
 
-absl::Status Run(bool bounded) {
+absl::Status RunAll(bool bounded) {
   MESHIFT_RETURN_IF_ERROR(Works(bounded));
   MESHIFT_RETURN_IF_ERROR(Differ(bounded));
   MESHIFT_RETURN_IF_ERROR(Missing(bounded));
@@ -105,22 +105,14 @@ absl::Status Run(bool bounded) {
   return CallsDiffer(bounded, /*missing=*/true);
 }
 
+absl::Status Run() {
+  int threads = MpiSession::HasThreads() ? 1 : 0;  // then the minimum over all ranks
+  MPI_Allreduce(MPI_IN_PLACE, &threads, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  MESHIFT_RETURN_IF_ERROR(Annotate(RunAll(/*bounded=*/false), "any waits"));
+  return threads == 0 ? absl::OkStatus() : Annotate(RunAll(/*bounded=*/true), "bounded waits");
+}
+
 }  // namespace
 }  // namespace meshift
 
-int main() {
-  auto session = meshift::MpiSession::Start();
-  absl::Status status = session.status();
-  int threads = meshift::MpiSession::HasThreads() ? 1 : 0;  // then the minimum over all ranks
-  MPI_Allreduce(MPI_IN_PLACE, &threads, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-  for (const bool bounded : {false, true}) {
-    if (status.ok() && (!bounded || threads == 1)) {
-      status = meshift::Annotate(meshift::Run(bounded), bounded ? "bounded waits" : "any waits");
-    }
-  }
-  if (status.ok()) return 0;
-  fmt::print(stderr, "symmetric_test: {}\n", meshift::Message(status));
-  std::fflush(nullptr);
-  // MPI_Finalize would wait for ranks that are still working.
-  meshift::MpiSession::Leave(1);
-}
+int main() { return meshift::RunAsRank("symmetric_test", meshift::Run); }

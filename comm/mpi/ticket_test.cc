@@ -1,6 +1,5 @@
 // Eight threads per process use sixteen groups in different orders without deadlock and with right
 // results. Two redistributors do not mix up their calls. A missing ticket is named.
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include "meshift/mpi_engine.h"
 #include "meshift/status.h"
 #include "testing/internal/conformance/ticket_check.h"
+#include "testing/internal/mpi/rank_main.h"
 #include "testing/small_world.h"
 
 namespace meshift {
@@ -32,11 +32,5 @@ absl::Status Run(bool missing) {
 
 int main(int argc, char** argv) {
   const bool missing = argc > 1 && std::string_view(argv[1]) == "missing";
-  auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Run(missing) : session.status();
-  if (status.ok()) return 0;
-  fmt::print(stderr, "ticket_test: {}\n", meshift::Message(status));
-  std::fflush(nullptr);
-  // The others may wait for this rank.
-  meshift::MpiSession::Leave(1);
+  return meshift::RunAsRank("ticket_test", [&] { return meshift::Run(missing); });
 }

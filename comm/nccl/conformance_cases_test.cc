@@ -1,50 +1,83 @@
-// The conformance cases on the NCCL engine over the stand-in libraries, each under ten schedules;
-// cases from one mesh to another under one. Ranks are threads.
+// Redistributions on the NCCL engine over the stand-in libraries, under many schedules: on one mesh
+// and from one mesh to another, with ragged shards, and from and to a part of the mesh. Ranks are
+// threads.
 #include "testing/conformance_cases.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "meshift/planner.h"
 #include "testing/conformance_run.h"
 #include "testing/internal/nccl/nccl_threads.h"
+#include "testing/owner_world.h"
+#include "testing/ragged_cases.h"
+#include "testing/small_world.h"
 
 namespace meshift {
 namespace {
 
-constexpr int64_t kRanks = 8;
-constexpr int64_t kCrossRanks = 12;
-constexpr int64_t kCases = 2000;
-constexpr int64_t kAtOnce = 100;  // on one engine
-constexpr int64_t kSeeds = 10;
+using testkit::ConformanceCase;
 
-// A seed, and the first of the cases to run.
+constexpr int64_t kAtOnce = 100;  // on one engine
+
+struct Sample {
+  std::string name;
+  std::vector<ConformanceCase> (*make)(int64_t num_ranks, int64_t count);
+  int64_t ranks = 8;
+  int64_t count = 1000;
+  int64_t schedules = 1;
+  PlannerOptions planning = {};
+};
+
+const std::vector<Sample>& Samples() {
+  static const auto& samples = *new std::vector<Sample>{
+      {.name = "OneMesh", .make = testkit::ConformanceCases, .count = 2000, .schedules = 10},
+      {.name = "TwoMeshes", .make = testkit::CrossConformanceCases, .ranks = 12, .count = 2000},
+      {.name = "RaggedPadded",
+       .make = testkit::RaggedCases,
+       .planning = {.ragged_sizes = RaggedSizes::kMax}},
+      {.name = "RaggedExact",
+       .make = testkit::RaggedCases,
+       .planning = {.ragged_sizes = RaggedSizes::kSum}},
+      {.name = "Owners", .make = testkit::OwnerCases},
+      {.name = "OwnersOrdered",
+       .make = testkit::OwnerCases,
+       .planning = {.reproducibility = Reproducibility::kOrdered}},
+  };
+  return samples;
+}
+
+const std::vector<ConformanceCase>& CasesOf(size_t sample) {
+  static auto& made = *new std::vector<std::vector<ConformanceCase>>(Samples().size());
+  const Sample& s = Samples()[sample];
+  if (made[sample].empty()) made[sample] = s.make(s.ranks, s.count);
+  return made[sample];
+}
+
+// The cases [first, first + kAtOnce) of a sample, under one schedule.
 struct Part {
-  uint64_t seed = 0;
+  size_t sample = 0;
   int64_t first = 0;
-  bool cross = false;  // the cases from one mesh to another
+  uint64_t seed = 0;
 };
 
 // MESHIFT_TEST_FRACTION=n runs one part in n.
 std::vector<Part> Parts() {
-  const char* text = std::getenv("MESHIFT_TEST_FRACTION");
-  const int64_t fraction = text == nullptr ? 1 : std::max<int64_t>(1, std::atoll(text));
   int64_t number = 0;
   std::vector<Part> parts;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    for (int64_t first = 0; first < kCases; first += kAtOnce) {
-      if (number++ % fraction == 0) parts.push_back({seed, first});
+  for (size_t s = 0; s < Samples().size(); ++s) {
+    for (int64_t schedule = 0; schedule < Samples()[s].schedules; ++schedule) {
+      for (int64_t first = 0; first < Samples()[s].count; first += kAtOnce) {
+        const auto seed = static_cast<uint64_t>(1 + first / kAtOnce + 100 * schedule);
+        if (number++ % testkit::TestFraction() == 0) parts.push_back({s, first, seed});
+      }
     }
-  }
-  for (int64_t first = 0; first < kCases; first += kAtOnce) {
-    const auto seed = static_cast<uint64_t>(1 + first / kAtOnce);
-    if (number++ % fraction == 0) parts.push_back({seed, first, /*cross=*/true});
   }
   return parts;
 }
@@ -53,19 +86,16 @@ class ConformanceCasesTest : public testing::TestWithParam<Part> {};
 
 TEST_P(ConformanceCasesTest, AllRight) {
   const Part& part = GetParam();
-  const int64_t n = part.cross ? kCrossRanks : kRanks;
-  static const auto& one_mesh =
-      *new std::vector<testkit::ConformanceCase>(testkit::ConformanceCases(kRanks, kCases));
-  static const auto& two_meshes = *new std::vector<testkit::ConformanceCase>(
-      testkit::CrossConformanceCases(kCrossRanks, kCases));
-  const std::vector<testkit::ConformanceCase>& all = part.cross ? two_meshes : one_mesh;
-  ASSERT_EQ(static_cast<int64_t>(all.size()), kCases);
+  const Sample& sample = Samples()[part.sample];
+  const std::vector<ConformanceCase>& all = CasesOf(part.sample);
+  ASSERT_EQ(static_cast<int64_t>(all.size()), sample.count);
   const auto cases = absl::MakeConstSpan(all).subspan(part.first, kAtOnce);
-  auto ranks = NcclThreads::Create(n, {}, part.seed);
+  auto ranks = NcclThreads::Create(sample.ranks, {}, part.seed);
   ASSERT_TRUE(ranks.ok()) << ranks.status();
-  std::vector<absl::StatusOr<testkit::ConformanceReport>> reports(n);
+  std::vector<absl::StatusOr<testkit::ConformanceReport>> reports(sample.ranks);
   (*ranks)->Run([&](NcclEngine& engine, int64_t rank) {
-    reports[rank] = testkit::RunConformance(cases, engine, (*ranks)->bootstrap(rank));
+    reports[rank] =
+        testkit::RunConformance(cases, engine, (*ranks)->bootstrap(rank), sample.planning);
   });
   for (const auto& report : reports) {
     ASSERT_TRUE(report.ok()) << report.status();
@@ -77,11 +107,10 @@ TEST_P(ConformanceCasesTest, AllRight) {
   EXPECT_EQ(Violations(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ConformanceCasesTest, testing::ValuesIn(Parts()),
+INSTANTIATE_TEST_SUITE_P(Parts, ConformanceCasesTest, testing::ValuesIn(Parts()),
                          [](const testing::TestParamInfo<Part>& info) {
-                           return std::string(info.param.cross ? "Cross" : "") + "Seed" +
-                                  std::to_string(info.param.seed) + "From" +
-                                  std::to_string(info.param.first);
+                           return Samples()[info.param.sample].name + "Seed" +
+                                  std::to_string(info.param.seed);
                          });
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "cli/rank_exchange.h"
+#include "comm/control/rank_exchange.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,11 +12,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clipped.h"
 #include "base/status.h"
-#include "cli/text.h"
 #include "meshift/status.h"
 
-namespace meshift::cli {
+namespace meshift {
 namespace {
 
 // The most bytes of each rank's text in a message about a difference.
@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<std::string>> RankExchange::MeetAfter(const Work& wor
 
 absl::StatusOr<std::vector<std::string>> RankExchange::Rounds(Result* result,
                                                               std::future<Result>* work) {
-  error_of_ = ErrorOf::kHere;
+  failed_ranks_ = FailedRanks::kHere;
   while (true) {
     if (work != nullptr && work->wait_for(period_) == std::future_status::ready) {
       *result = work->get();
@@ -135,7 +135,7 @@ absl::StatusOr<std::vector<std::string>> RankExchange::FirstErrorOrTexts(
     }
     all[rank].erase(0, 1);
     if (its == absl::StatusCode::kOk) continue;
-    error_of_ = all_equal ? ErrorOf::kAll : ErrorOf::kOne;
+    failed_ranks_ = all_equal ? FailedRanks::kAll : FailedRanks::kOne;
     const absl::Status error(its, all[rank]);
     const bool is_named = all_equal || BeginsWithRank(all[rank]);
     return is_named ? error : Annotate(error, fmt::format("rank {}", rank));
@@ -147,7 +147,7 @@ absl::Status RankExchange::Agree(const Work& work) {
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, MeetAfter(work));
   const size_t other = FirstOther(all);
   if (other == 0) return absl::OkStatus();
-  error_of_ = ErrorOf::kOne;
+  failed_ranks_ = FailedRanks::kOne;
   return InvalidArgument("rank 0 has {}, and rank {} has {}", Clipped(all[0], kMaxText), other,
                          Clipped(all[other], kMaxText));
 }
@@ -158,11 +158,11 @@ absl::Status RankExchange::Compare(const absl::Status& status, std::string_view 
                            Meet(status, Joined(verb, arguments)));
   const size_t other = FirstOther(all);
   if (other == 0) return absl::OkStatus();
-  error_of_ = ErrorOf::kOne;
+  failed_ranks_ = FailedRanks::kOne;
   const std::vector<std::string> first = Parts(all[0]);
   const std::vector<std::string> its = Parts(all[other]);
   return InvalidArgument("rank 0 was asked to {}, and rank {} to {}", Beside(first, its), other,
                          Beside(its, first));
 }
 
-}  // namespace meshift::cli
+}  // namespace meshift

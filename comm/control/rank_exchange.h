@@ -10,8 +10,8 @@
 // text may have one byte less than Bootstrap::Exchange() takes. The errors and the time-out of
 // Exchange() hold here too. INTERNAL: a rank has sent bytes that do not begin as those of this
 // class. A rank at another call of this class is not detected.
-#ifndef MESHIFT_CLI_RANK_EXCHANGE_H_
-#define MESHIFT_CLI_RANK_EXCHANGE_H_
+#ifndef MESHIFT_COMM_CONTROL_RANK_EXCHANGE_H_
+#define MESHIFT_COMM_CONTROL_RANK_EXCHANGE_H_
 
 #include <chrono>
 #include <cstdint>
@@ -26,13 +26,13 @@
 #include "absl/status/statusor.h"
 #include "meshift/bootstrap.h"
 
-namespace meshift::cli {
+namespace meshift {
 
 // Parts of a command line, such as "--repeat 3", in the same order on all ranks.
 using ArgumentTexts = std::vector<std::string>;
 
 // The ranks that have the last error that a call returned.
-enum class ErrorOf : uint8_t {
+enum class FailedRanks : uint8_t {
   kHere,  // other ranks may have another or none: the exchange itself has failed
   kOne,   // not all ranks had it, or two ranks differ; the message names a rank; all return it
   kAll,   // every rank has it, with the same text
@@ -75,7 +75,7 @@ class RankExchange {
                        const ArgumentTexts& arguments);
 
   // For the last call; kHere if it returned no error.
-  ErrorOf error_of() const { return error_of_; }
+  FailedRanks failed_ranks() const { return failed_ranks_; }
 
  private:
   using Result = absl::StatusOr<std::string>;
@@ -88,9 +88,9 @@ class RankExchange {
   Bootstrap& bootstrap_;
   const std::chrono::nanoseconds period_;
   const LeaveFn leave_;
-  ErrorOf error_of_ = ErrorOf::kHere;
+  FailedRanks failed_ranks_ = FailedRanks::kHere;
 };
 
-}  // namespace meshift::cli
+}  // namespace meshift
 
-#endif  // MESHIFT_CLI_RANK_EXCHANGE_H_
+#endif  // MESHIFT_COMM_CONTROL_RANK_EXCHANGE_H_

@@ -1,4 +1,4 @@
-#include "cli/rank_exchange.h"
+#include "comm/control/rank_exchange.h"
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@
 #include "base/status.h"
 #include "meshift/bootstrap.h"
 
-namespace meshift::cli {
+namespace meshift {
 namespace {
 
 struct Result {
   absl::Status status;
-  ErrorOf error_of;
+  FailedRanks failed_ranks;
 };
 
 // The results of `call` on each of `ranks` ranks, which are threads.
@@ -35,7 +35,7 @@ std::vector<Result> OnRanks(int64_t ranks,
       threads.emplace_back([&, rank] {
         RankExchange meeting(bootstraps[rank].get(), timeout / 10);
         results[rank].status = call(rank, meeting);
-        results[rank].error_of = meeting.error_of();
+        results[rank].failed_ranks = meeting.failed_ranks();
       });
     }
   }
@@ -59,7 +59,7 @@ TEST(Meeting, NamesTheRankThatHasAnError) {
   });
   for (const Result& result : results) {
     EXPECT_EQ(result.status, InvalidArgument("rank 1: no file"));
-    EXPECT_EQ(result.error_of, ErrorOf::kOne);
+    EXPECT_EQ(result.failed_ranks, FailedRanks::kOne);
   }
 }
 
@@ -69,7 +69,7 @@ TEST(Meeting, AnErrorThatAllHaveAlikeIsNobodys) {
   });
   for (const Result& result : results) {
     EXPECT_EQ(result.status, absl::ResourceExhaustedError("too large"));
-    EXPECT_EQ(result.error_of, ErrorOf::kAll);
+    EXPECT_EQ(result.failed_ranks, FailedRanks::kAll);
   }
 }
 
@@ -91,7 +91,7 @@ TEST(Meeting, KeepsTheOwnErrorWhereTheOthersHaveGone) {
   bootstraps[1].reset();
   RankExchange meeting(bootstraps[0].get());
   EXPECT_EQ(meeting.Meet(InvalidArgument("no file"), "").status(), InvalidArgument("no file"));
-  EXPECT_EQ(meeting.error_of(), ErrorOf::kHere);
+  EXPECT_EQ(meeting.failed_ranks(), FailedRanks::kHere);
   EXPECT_EQ(meeting.Meet(absl::OkStatus(), "").status().code(), absl::StatusCode::kUnavailable);
 }
 
@@ -130,7 +130,7 @@ TEST(Meeting, NobodyWaitsForWorkWhereOneHasFailed) {
   });
   for (const Result& result : results) {
     EXPECT_EQ(result.status, InvalidArgument("rank 2: no file"));
-    EXPECT_EQ(result.error_of, ErrorOf::kOne);
+    EXPECT_EQ(result.failed_ranks, FailedRanks::kOne);
   }
   EXPECT_LT(after[0], std::chrono::seconds(6));
   EXPECT_LT(after[2], std::chrono::seconds(6));
@@ -142,7 +142,7 @@ TEST(Meeting, TellsPlansThatDiffer) {
   });
   for (const Result& result : results) {
     EXPECT_EQ(result.status, InvalidArgument("rank 0 has plan a, and rank 2 has plan b"));
-    EXPECT_EQ(result.error_of, ErrorOf::kOne);
+    EXPECT_EQ(result.failed_ranks, FailedRanks::kOne);
   }
 }
 
@@ -190,4 +190,4 @@ TEST(Meeting, KnowsMessagesThatBeginWithARank) {
 }
 
 }  // namespace
-}  // namespace meshift::cli
+}  // namespace meshift
